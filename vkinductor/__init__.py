@@ -1,0 +1,1 @@
+"""vkinductor: torch.compile for every GPU that has a Vulkan driver."""
