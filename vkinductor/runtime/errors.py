@@ -1,0 +1,85 @@
+"""The typed errors of the runtime, and the translation of Vulkan result codes into them.
+
+Every message names the thing that failed and says what to do about it. Nothing here imports Vulkan.
+"""
+
+from __future__ import annotations
+
+
+class VulkanError(RuntimeError):
+    """Base of every error the runtime raises on purpose."""
+
+
+class NoDeviceError(VulkanError):
+    """No Vulkan loader, no driver, or no device that matches the selector."""
+
+
+class ShaderCompileError(VulkanError):
+    """A shader did not compile, or the driver refused its pipeline; the message shows the numbered GLSL."""
+
+
+class VulkanOutOfMemoryError(VulkanError):
+    """Device or host memory ran out after a sweep and one retry; the message gives the sizes."""
+
+
+class DeviceLostError(VulkanError):
+    """The device stopped answering. Sticky: every later call on that device raises it again."""
+
+
+class UnsupportedError(VulkanError):
+    """The device, the driver or a tool lacks something that was asked for; the message names it."""
+
+
+class CacheError(VulkanError):
+    """The disk cache was asked for something impossible (a bad location or limit, never a read failure)."""
+
+
+# VkResult values, by number so that this module needs no binding.
+SUCCESS = 0
+NOT_READY = 1
+TIMEOUT = 2
+INCOMPLETE = 5
+OUT_OF_HOST_MEMORY = -1
+OUT_OF_DEVICE_MEMORY = -2
+INITIALIZATION_FAILED = -3
+DEVICE_LOST = -4
+
+RESULT_NAMES: dict[int, str] = {
+    NOT_READY: "VK_NOT_READY",
+    TIMEOUT: "VK_TIMEOUT",
+    INCOMPLETE: "VK_INCOMPLETE",
+    OUT_OF_HOST_MEMORY: "VK_ERROR_OUT_OF_HOST_MEMORY",
+    OUT_OF_DEVICE_MEMORY: "VK_ERROR_OUT_OF_DEVICE_MEMORY",
+    INITIALIZATION_FAILED: "VK_ERROR_INITIALIZATION_FAILED",
+    DEVICE_LOST: "VK_ERROR_DEVICE_LOST",
+    -5: "VK_ERROR_MEMORY_MAP_FAILED",
+    -6: "VK_ERROR_LAYER_NOT_PRESENT",
+    -7: "VK_ERROR_EXTENSION_NOT_PRESENT",
+    -8: "VK_ERROR_FEATURE_NOT_PRESENT",
+    -9: "VK_ERROR_INCOMPATIBLE_DRIVER",
+    -10: "VK_ERROR_TOO_MANY_OBJECTS",
+    -12: "VK_ERROR_FRAGMENTED_POOL",
+    -13: "VK_ERROR_UNKNOWN",
+    -1000257000: "VK_ERROR_INVALID_OPAQUE_CAPTURE_ADDRESS",
+}
+
+_TYPES: dict[int, type[VulkanError]] = {
+    OUT_OF_HOST_MEMORY: VulkanOutOfMemoryError,
+    OUT_OF_DEVICE_MEMORY: VulkanOutOfMemoryError,
+    DEVICE_LOST: DeviceLostError,
+}
+
+
+def result_name(result: int) -> str:
+    """The VK_... name of a VkResult, or its number when it is not a known one."""
+    return RESULT_NAMES.get(result, f"VkResult {result}")
+
+
+def check(result: int, what: str) -> None:
+    """Raise the typed error for a negative VkResult; `what` names the call and its subject.
+
+    Raises:
+        VulkanOutOfMemoryError, DeviceLostError or VulkanError.
+    """
+    if result < 0:
+        raise _TYPES.get(result, VulkanError)(f"{what} failed: {result_name(result)}")
