@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vkinductor.runtime.errors import UnsupportedError
 from vkinductor.runtime.spirv import shaderc_binding
-from vkinductor.runtime.spirv.interface import ProbingCompiler, Target, compile_error, is_spirv, probe_shader
+from vkinductor.runtime.spirv.interface import ProbingCompiler, Target, compile_error, is_spirv
 
 _PROBE_TIMEOUT_S = 30
 _FILE_NAMES = {
@@ -38,21 +38,16 @@ class ShadercCompiler(ProbingCompiler):
         super().__init__()
         refused = []
         for candidate in [library] if library else _candidates():
-            why = _refusal(candidate)
+            why, generator = _try(candidate)
             if not why:
                 self._shaderc = shaderc_binding.Shaderc(candidate)
-                self.version = self._identify(candidate)
+                # The library does not tell its own version: what it emits, knows and the file it is stand for
+                # one.
+                version, revision = self._shaderc.spirv_version()
+                self.version = f"spv{version:x}.{revision}-{generator}-{_file_stamp(candidate)}"
                 return
             refused.append(f"{candidate}: {why}")
         raise UnsupportedError("no usable libshaderc: " + ("; ".join(refused) or "none is installed"))
-
-    def _identify(self, library: str) -> str:
-        # The library does not tell its own version: what it emits, what it knows and the file it is stand for
-        # one.
-        target = Target()
-        code, _ = self._shaderc.compile(probe_shader(), target.vulkan, target.spirv)
-        version, revision = self._shaderc.spirv_version()
-        return f"spv{version:x}.{revision}-{code[8:12][::-1].hex()}-{_file_stamp(library)}"
 
     def compile(self, glsl: str, *, name: str, target: Target) -> bytes:
         """See `Compiler.compile`."""
@@ -75,23 +70,23 @@ def _candidates() -> Iterator[str]:
             yield found
 
 
-def _refusal(library: str) -> str:
-    """Why `library` cannot be used, or ""."""
+def _try(library: str) -> tuple[str, str]:
+    """("", generator word) of a library that works, else (why it cannot be used, "")."""
     # A first look costs no process. Not on Windows, which would show a dialog for a missing symbol.
     if sys.platform != "win32":
         try:
             shaderc_binding.Shaderc(library)
         except (OSError, AttributeError) as error:
-            return str(error)
+            return str(error), ""
     command = [sys.executable, "-I", "-S", shaderc_binding.__file__, library]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        return f"the probe could not be run: {error}"
+        return f"the probe could not be run: {error}", ""
     if done.returncode == 0:
-        return ""
+        return "", done.stdout.decode().strip()
     said = done.stderr.decode("utf-8", "replace").strip()[-500:]
-    return f"the probe failed with status {done.returncode}: {said}"
+    return f"the probe failed with status {done.returncode}: {said}", ""
 
 
 def _file_stamp(library: str) -> str:
