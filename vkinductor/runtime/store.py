@@ -104,12 +104,11 @@ class DiskStore:
                 self._write(self._path(kind, key), data)
                 self._evict_if_needed(len(data) + _HEADER_BYTES)
                 return
-            except OSError:
+            except OSError as error:
                 self._writable = False
                 warnings.warn(
-                    """Stores `data` under `kind` and `key`, over what was there; an entry over the limit is
-                    not stored."""
-                    "process only. Set VKINDUCTOR_CACHE_DIR to a folder that can be written.",
+                    f"the cache folder {self.root} cannot be written ({error}): what is compiled now lasts "
+                    "for this process only. Set VKINDUCTOR_CACHE_DIR to a folder that can be written.",
                     RuntimeWarning,
                     stacklevel=2,
                 )
