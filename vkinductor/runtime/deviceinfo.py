@@ -163,6 +163,7 @@ class DeviceInfo:
     driver_version: int = 0
     driver_info: str = ""
     driver_uuid: str = ""
+    pipeline_uuid: str = ""  # pipelineCacheUUID, 32 hexadecimal digits
     api_version: tuple[int, int, int] = (1, 2, 0)
     limits: Limits = Limits()
     features: Features = Features()

@@ -161,6 +161,7 @@ class _Reader:
             driver_version=basic.driverVersion,
             driver_info=ffi.string(p12.driverInfo).decode(errors="replace"),
             driver_uuid=bytes(ffi.buffer(p11.driverUUID)).hex(),
+            pipeline_uuid=bytes(ffi.buffer(basic.pipelineCacheUUID)).hex(),
             api_version=api,
             limits=limits,
             features=features,

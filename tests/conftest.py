@@ -1,0 +1,73 @@
+"""Shared by every test: caches in a temporary tree, one validation message fails the test that caused it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+# Before anything of the project is imported: tests never touch the user's caches, and processes that a test starts
+# inherit the same tree.
+_TEMPORARY = tempfile.TemporaryDirectory(prefix="vkinductor-tests-", ignore_cleanup_errors=True)
+for _name, _folder in (("VKINDUCTOR_CACHE_DIR", "vkinductor"), ("TORCHINDUCTOR_CACHE_DIR", "inductor")):
+    os.environ[_name] = os.path.join(_TEMPORARY.name, _folder)
+
+
+@pytest.fixture(scope="session")
+def cache_dir() -> str:
+    """The temporary VKINDUCTOR_CACHE_DIR of this test session."""
+    return os.environ["VKINDUCTOR_CACHE_DIR"]
+
+
+@pytest.fixture(autouse=True)
+def no_validation_messages() -> Iterator[None]:
+    """Fail a test during which the validation layer said anything (VKINDUCTOR_VALIDATION=1)."""
+    from vkinductor.runtime import context, env, loader
+
+    if not env.validation():
+        yield
+        return
+    loader.clear_validation_messages()
+    yield
+    if context.is_open():
+        context.get().synchronize()  # what is still recorded is this test's
+    messages = loader.validation_messages()
+    loader.clear_validation_messages()
+    assert not messages, "validation messages:\n" + "\n".join(messages)
+
+
+@pytest.fixture
+def device() -> object:
+    """The open device of the runtime."""
+    from vkinductor.runtime import context
+
+    return context.get()
+
+
+@pytest.fixture
+def counters() -> object:
+    """The runtime's counters, set to zero before the test."""
+    from vkinductor.runtime.stats import counters as live
+
+    live.reset()
+    return live
+
+
+@pytest.fixture
+def fresh_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """A function (**environment) -> Device that closes the device and opens it under these variables.
+
+    Only for tests that hold no tensors: every address that is out becomes invalid. The device is closed afterwards.
+    """
+    from vkinductor.runtime import context
+
+    def reopen(**environment: str) -> object:
+        context.reset()
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return context.get()
+
+    yield reopen
+    context.reset()

@@ -1,0 +1,407 @@
+"""The stream: dispatches and transfers in order on one queue, with barriers only where two of them really conflict.
+
+Owns the public operations and their order. Hazards are found by `hazards`, barriers recorded by `barriers`, command
+buffers and waits are `submissions`', memory for staging is `staging`'s.
+
+Thread-safe. It never allocates tensor memory while it holds its lock (see `memory.Allocator.synchronize`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from vkinductor.runtime.barriers import TO_COMPUTE, TO_TRANSFER, Barriers
+from vkinductor.runtime.errors import UnsupportedError, VulkanError
+from vkinductor.runtime.hazards import HazardTracker, Ranges, ranges_overlap
+from vkinductor.runtime.staging import HostRing
+from vkinductor.runtime.stats import counters
+from vkinductor.runtime.submissions import Slot, Submissions
+from vkinductor.runtime.timestamps import Timer, TimestampPool
+
+if TYPE_CHECKING:
+    from vkinductor.runtime.device import Device
+    from vkinductor.runtime.pipeline import Pipeline
+
+# Host memory rings: (bytes of a chunk, chunks).
+_ARGUMENT_RING = (256 << 10, 16)
+_UPLOAD_RING = (8 << 20, 4)
+_DOWNLOAD_RING = (8 << 20, 3)
+
+# Reading uncached mapped memory costs about 1 us for each few bytes (H100); a staged copy costs a submit and a wait,
+# about 50 us.
+_DIRECT_READ_BYTES = 256
+
+# A submit holds at most this much work, by device kind: (dispatches, bytes, FLOPs). Integrated GPUs are shared with the
+# desktop and their watchdogs bite within seconds.
+_SUBMIT_LIMITS = {
+    "integrated": (128, 4 << 30, 20_000_000_000),
+    "virtual": (128, 4 << 30, 20_000_000_000),
+    "other": (128, 4 << 30, 20_000_000_000),
+    "cpu": (256, 64 << 30, 1_000_000_000_000),
+    "discrete": (256, 256 << 30, 20_000_000_000_000),
+}
+
+# An idle device gets its first work after this many dispatches; the number then doubles up to the limit.
+_FIRST_SUBMIT = 16
+
+_BIND_COMPUTE = 1
+_STAGE_COMPUTE = 0x20
+
+
+class Stream:
+    """One in-order queue. Ranges are (address, nbytes); the sequences passed in must not be changed afterwards."""
+
+    def __init__(self, device: Device) -> None:
+        self.lock = threading.RLock()
+        self._memory = device.memory
+        self._bias = device.memory.bias
+        self._ffi, self._vk = device.ffi, device.vk
+        vk = device.vk
+        self._bind, self._push, self._dispatch = vk.vkCmdBindPipeline, vk.vkCmdPushConstants, vk.vkCmdDispatch
+        self._barriers = Barriers(device.ffi, vk, device.info.features.synchronization2)
+        self._submissions = Submissions(device, self._barriers)
+        self._hazards = HazardTracker()
+        self._timestamps = TimestampPool(device, self)
+        limits = device.info.limits
+        self._max_groups = limits.max_workgroup_count
+        self._is_cpu = device.info.kind == "cpu"
+        self._max_dispatches, self._max_bytes, self._max_flops = _SUBMIT_LIMITS[device.info.kind]
+        self._submit_at = _FIRST_SUBMIT
+        self._bound: Any = None
+        self._bytes = self._flops = 0
+        self._push_data = device.ffi.new("char[]", max(limits.max_push_constants, 128))
+        self._push_view = device.ffi.buffer(self._push_data)
+        self._region = device.ffi.new("VkBufferCopy *")
+        plan = device.blocks.plan
+        ring = self._submissions.next_value, self._submissions.completed, self._wait
+        self._arguments = HostRing(device.blocks, plan.arguments, *_ARGUMENT_RING, *ring)
+        self._uploads = HostRing(device.blocks, plan.upload, *_UPLOAD_RING, *ring)
+        self._downloads = HostRing(device.blocks, plan.download, *_DOWNLOAD_RING, *ring)
+
+    # Compute.
+
+    def dispatch(
+        self,
+        pipeline: Pipeline,
+        groups: tuple[int, int, int],
+        args: bytes,
+        reads: Ranges,
+        writes: Ranges,
+        cost_bytes: int = 0,
+        cost_flops: int = 0,
+    ) -> None:
+        """Run `pipeline` on `groups` workgroups with packed arguments (`pipeline.pack(...)`).
+
+        reads, writes: the address ranges it touches; an in-place range is in both. cost_bytes, cost_flops: estimates,
+        which bound a submit. No groups is no work.
+
+        Raises:
+            UnsupportedError: more groups than the device takes (fold them, see `grid`).
+            DeviceLostError: the device was lost, now or before.
+        """
+        x, y, z = groups
+        if not (x and y and z):
+            return
+        max_x, max_y, max_z = self._max_groups
+        if x > max_x or y > max_y or z > max_z:
+            raise UnsupportedError(
+                f"kernel {pipeline.source.name!r}: {x} x {y} x {z} workgroups exceed the device's "
+                f"{max_x} x {max_y} x {max_z}: fold them (runtime.grid.fold)"
+            )
+        with self.lock:
+            if not pipeline.inline_args:
+                args = self._argument_block(args)
+            slot = self._submissions.current
+            if slot is None:
+                slot = self._begin()
+            command = slot.command
+            mask = self._hazards.compute(reads, writes)
+            if mask:
+                self._barriers.record(command, mask, TO_COMPUTE)
+                counters.barriers += 1
+            if pipeline is not self._bound:
+                self._bind(command, _BIND_COMPUTE, pipeline.handle)
+                self._bound = pipeline
+            nbytes = len(args)
+            if nbytes:
+                self._push_view[0:nbytes] = args
+                self._push(command, pipeline.layout, _STAGE_COMPUTE, 0, nbytes, self._push_data)
+            self._dispatch(command, x, y, z)
+            journal = slot.journal
+            journal.append((pipeline.source.name, reads, writes))
+            counters.dispatches += 1
+            self._bytes += cost_bytes
+            self._flops += cost_flops
+            if len(journal) >= self._submit_at or self._bytes >= self._max_bytes or self._flops >= self._max_flops:
+                self._submit()
+
+    def _argument_block(self, args: bytes) -> bytes:
+        if not args:
+            return args
+        piece = self._arguments.take(len(args))
+        ctypes.memmove(piece.host, args, len(args))
+        return struct.pack("<Q", piece.address - self._bias)
+
+    # Transfers.
+
+    def copy(self, dst: int, src: int, nbytes: int) -> None:
+        """Copy between device addresses; the ranges may overlap (the result is as if src had been read first)."""
+        if nbytes <= 0 or dst == src:
+            return
+        with self.lock:
+            if self._is_cpu and self._unused(dst, nbytes) and self._unused(src, nbytes, by_writes_only=True):
+                to, source = self._memory.host_view(dst, nbytes), self._memory.host_view(src, nbytes)
+                if to and source:
+                    ctypes.memmove(to, source, nbytes)
+                    return
+        if dst < src + nbytes and src < dst + nbytes:
+            # vkCmdCopyBuffer forbids overlap, so the bytes take a detour.
+            detour = self._memory.allocate(nbytes)
+            self._copy(detour, src, nbytes)
+            self._copy(dst, detour, nbytes)
+            self._memory.free(detour)
+            return
+        self._copy(dst, src, nbytes)
+
+    def _copy(self, dst: int, src: int, nbytes: int) -> None:
+        self._check_range(src, nbytes)
+        self._check_range(dst, nbytes)
+        source, source_offset = self._memory.find(src)
+        target, target_offset = self._memory.find(dst)
+        with self.lock:
+            command = self._transfer("copy", ((src, nbytes),), ((dst, nbytes),))
+            self._record_copy(command, source, source_offset, target, target_offset, nbytes)
+            self._after_transfer(2 * nbytes)
+
+    def fill(self, dst: int, nbytes: int, value: int, width: int | None = None) -> None:
+        """Fill a range with a repeated little-endian pattern of `width` bytes (1, 2 or 4), starting at dst.
+
+        width None: 1 for a value under 256, else 4. Any address and length; a trailing part of the pattern is cut off.
+        """
+        if nbytes <= 0:
+            return
+        self._check_range(dst, nbytes)
+        width = width or (1 if 0 <= value < 256 else 4)
+        pattern = (value & ((1 << 8 * width) - 1)).to_bytes(width, "little") * (4 // width)
+        with self.lock:
+            view = self._memory.host_view(dst, nbytes)
+            if view and (self._is_cpu or nbytes <= 4096) and self._unused(dst, nbytes):
+                if len(set(pattern)) == 1:
+                    ctypes.memset(view, pattern[0], nbytes)
+                else:
+                    ctypes.memmove(view, (pattern * (nbytes // 4 + 1))[:nbytes], nbytes)
+                return
+            # vkCmdFillBuffer wants multiples of 4; the ragged ends are copied from staging memory.
+            start, end = (dst + 3) & ~3, (dst + nbytes) & ~3
+            if end <= start:
+                self._stage(dst, (pattern * (nbytes // 4 + 1))[:nbytes])
+                return
+            head = start - dst
+            if head:
+                self._stage(dst, pattern[:head])
+            turned = pattern[head:] + pattern[:head]
+            buffer, offset = self._memory.find(start)
+            command = self._transfer("fill", (), ((start, end - start),))
+            self._vk.vkCmdFillBuffer(command, buffer, offset, end - start, int.from_bytes(turned, "little"))
+            self._after_transfer(nbytes)
+            if end < dst + nbytes:
+                self._stage(end, turned[: dst + nbytes - end])
+
+    def _stage(self, dst: int, data: bytes) -> None:
+        """Write a few bytes in order with other commands."""
+        piece = self._uploads.take(len(data))
+        ctypes.memmove(piece.host, data, len(data))
+        buffer, offset = self._memory.find(dst)
+        command = self._transfer("upload", (), ((dst, len(data)),))
+        self._record_copy(command, piece.block.buffer, piece.offset, buffer, offset, len(data))
+        self._after_transfer(len(data))
+
+    def upload(self, dst: int, host_ptr: int, nbytes: int) -> None:
+        """Copy host memory to the device. The host memory has been read when this returns."""
+        if nbytes <= 0:
+            return
+        self._check_range(dst, nbytes)
+        counters.h2d_bytes += nbytes
+        with self.lock:
+            view = self._memory.host_view(dst, nbytes)
+            if view and self._unused(dst, nbytes):
+                ctypes.memmove(view, host_ptr, nbytes)
+                return
+            buffer, offset = self._memory.find(dst)
+            for at in range(0, nbytes, self._uploads.chunk_bytes):
+                size = min(self._uploads.chunk_bytes, nbytes - at)
+                piece = self._uploads.take(size)
+                ctypes.memmove(piece.host, host_ptr + at, size)
+                command = self._transfer("upload", (), ((dst + at, size),))
+                self._record_copy(command, piece.block.buffer, piece.offset, buffer, offset + at, size)
+                self._after_transfer(size)
+                if size == self._uploads.chunk_bytes:
+                    self._submit()  # the device copies this chunk while the host fills the next one
+
+    def download(self, host_ptr: int, src: int, nbytes: int) -> None:
+        """Copy device memory to the host; waits for the commands that wrote it, and only those."""
+        if nbytes <= 0:
+            return
+        self._check_range(src, nbytes)
+        counters.d2h_bytes += nbytes
+        with self.lock:
+            block = self._memory.block_of(src)
+            if block.host and (block.cached or nbytes <= _DIRECT_READ_BYTES):
+                writer = self._last_user(src, src + nbytes, by_writes_only=True)
+                if writer is not None:
+                    self._wait(writer.value)
+                ctypes.memmove(host_ptr, block.host + src - block.base, nbytes)
+                return
+            chunk = self._downloads.chunk_bytes
+            waiting: tuple[int, int, int, int] | None = None  # value, host pointer, staging pointer, size
+            for at in range(0, nbytes, chunk):
+                size = min(chunk, nbytes - at)
+                piece = self._downloads.take(size)
+                command = self._transfer("download", ((src + at, size),), ())
+                offset = src + at - block.base + block.skew
+                self._record_copy(command, block.buffer, offset, piece.block.buffer, piece.offset, size)
+                value = self._submissions.next_value()
+                self._after_transfer(size)
+                self._submit()
+                if waiting:
+                    self._take_over(*waiting)
+                waiting = (value, host_ptr + at, piece.host, size)
+            if waiting:
+                self._take_over(*waiting)
+
+    def _take_over(self, value: int, host_ptr: int, staged: int, size: int) -> None:
+        self._wait(value)
+        ctypes.memmove(host_ptr, staged, size)
+
+    # Order and completion.
+
+    def flush(self) -> None:
+        """Submit what is recorded, without waiting."""
+        with self.lock:
+            self._submit()
+
+    def synchronize(self) -> None:
+        """Submit what is recorded and wait until the device has finished everything."""
+        with self.lock:
+            if self._submissions.failure is not None:
+                raise self._submissions.failure
+            self._submit()
+            self._wait(self._submissions.submitted)
+            self._became_idle()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is recorded and the device has finished everything submitted."""
+        with self.lock:
+            submissions = self._submissions
+            return submissions.current is None and submissions.completed() >= submissions.submitted
+
+    @contextmanager
+    def timed(self) -> Iterator[Timer]:
+        """Measure the commands recorded inside on the device: `with stream.timed() as t: ...; t.milliseconds`.
+
+        Raises:
+            UnsupportedError: the device's queue has no timestamps.
+        """
+        timer = self._timestamps.start()
+        try:
+            yield timer
+        finally:
+            timer.stop()
+
+    def fail(self, error: VulkanError) -> None:
+        """Make every later operation raise `error` (a fork, a closed device)."""
+        self._submissions.failure = error
+
+    def abandon(self, error: VulkanError) -> None:
+        """After a fork, in the child: forget the lock, whose holder is gone, and fail from now on."""
+        self.lock = threading.RLock()
+        self._submissions.current = None
+        self.fail(error)
+
+    @property
+    def failure(self) -> VulkanError | None:
+        """The sticky error, if there is one."""
+        return self._submissions.failure
+
+    def close(self) -> None:
+        """Free the command buffers and the staging memory; the device must be idle or lost."""
+        with self.lock:
+            self._timestamps.close()
+            for ring in (self._arguments, self._uploads, self._downloads):
+                ring.close()
+            self._submissions.close()
+            self.fail(VulkanError("the device was closed"))
+
+    # Inside.
+
+    def command(self) -> Any:
+        """The command buffer being recorded, begun if need be; for `timestamps`, which holds the lock."""
+        return (self._submissions.current or self._begin()).command
+
+    def _begin(self) -> Slot:
+        self._bound = None
+        self._bytes = self._flops = 0
+        return self._submissions.begin()
+
+    def _submit(self) -> None:
+        if self._submissions.current is None:
+            return
+        self._submissions.submit()
+        self._submit_at = min(self._submit_at * 2, self._max_dispatches)
+
+    def _wait(self, value: int) -> None:
+        submissions = self._submissions
+        submissions.wait(value)
+        if submissions.current is None and value >= submissions.submitted:
+            self._became_idle()
+
+    def _became_idle(self) -> None:
+        self._hazards.clear()
+        self._submissions.forget()
+        self._submit_at = _FIRST_SUBMIT
+
+    def _transfer(self, name: str, reads: Ranges, writes: Ranges) -> Any:
+        """The command buffer for a transfer, after any barrier it needs."""
+        slot = self._submissions.current or self._begin()
+        mask = self._hazards.transfer(reads, writes)
+        if mask:
+            self._barriers.record(slot.command, mask, TO_TRANSFER)
+            counters.barriers += 1
+        slot.journal.append((name, reads, writes))
+        return slot.command
+
+    def _record_copy(self, command: Any, src: Any, src_offset: int, dst: Any, dst_offset: int, nbytes: int) -> None:
+        region = self._region
+        region.srcOffset, region.dstOffset, region.size = src_offset, dst_offset, nbytes
+        self._vk.vkCmdCopyBuffer(command, src, dst, 1, region)
+
+    def _after_transfer(self, nbytes: int) -> None:
+        counters.copies += 1
+        self._bytes += nbytes
+        current = self._submissions.current
+        if self._bytes >= self._max_bytes or (current is not None and len(current.journal) >= self._submit_at):
+            self._submit()
+
+    def _check_range(self, address: int, nbytes: int) -> None:
+        block = self._memory.block_of(address)
+        if address + nbytes > block.end:
+            raise VulkanError(f"{nbytes} bytes at {address:#x} run over the end of their memory block")
+
+    def _unused(self, address: int, nbytes: int, by_writes_only: bool = False) -> bool:
+        return self._last_user(address, address + nbytes, by_writes_only) is None
+
+    def _last_user(self, lo: int, hi: int, by_writes_only: bool = False) -> Slot | None:
+        """The newest unfinished submission (or the one being recorded) that touches [lo, hi)."""
+        if self._submissions.failure is not None:
+            raise self._submissions.failure
+        for slot in self._submissions.in_flight():
+            for _, reads, writes in reversed(slot.journal):
+                if ranges_overlap(writes, lo, hi) or (not by_writes_only and ranges_overlap(reads, lo, hi)):
+                    return slot
+        return None

@@ -1,0 +1,201 @@
+"""The queue: command buffers in a ring, one timeline semaphore, submits and waits, and what is in flight.
+
+Owns which submission is being recorded and which have finished. What goes into the command buffers is the stream's
+business, and so is the lock: nothing here is thread-safe by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from vkinductor.runtime.barriers import ALL_SOURCES, TO_HOST, Barriers
+from vkinductor.runtime.errors import DEVICE_LOST, TIMEOUT, DeviceLostError, VulkanError, check
+from vkinductor.runtime.hazards import Ranges
+from vkinductor.runtime.stats import counters
+
+if TYPE_CHECKING:
+    from vkinductor.runtime.device import Device
+
+# Submissions in flight before recording waits for the oldest. A few keep the device busy; more only hold memory.
+SLOTS = 8
+
+# A wait returns to Python this often, so that Ctrl-C works.
+_WAIT_SLICE_NS = 500_000_000
+
+# Names of kernels in a message about a lost device.
+_NAMES_SHOWN = 24
+
+# (name of the kernel or transfer, its reads, its writes)
+Entry = tuple[str, Ranges, Ranges]
+
+
+class Slot:
+    """A command buffer with its own pool, the value its submission signals, and what it contains."""
+
+    __slots__ = ("command", "journal", "pool", "value")
+
+    def __init__(self, pool: Any, command: Any) -> None:
+        self.pool, self.command = pool, command
+        self.value = 0
+        self.journal: list[Entry] = []
+
+
+class Submissions:
+    """Records into one slot at a time and submits it to the device's queue."""
+
+    def __init__(self, device: Device, barriers: Barriers) -> None:
+        self._device = device
+        self._ffi, self._vk = device.ffi, device.vk
+        self._barriers = barriers
+        self.failure: VulkanError | None = None
+        self.current: Slot | None = None
+        self.submitted = 0  # value of the latest submission
+        self._done = 0  # value known to be reached
+        self._slots: list[Slot] = []
+        self._at = 0
+        self._prepare()
+
+    def _prepare(self) -> None:
+        ffi = self._ffi
+        kind = ffi.new("VkSemaphoreTypeCreateInfo *")
+        kind.sType, kind.semaphoreType = 1000207002, 1  # timeline
+        info = ffi.new("VkSemaphoreCreateInfo *")
+        info.sType, info.pNext = 9, kind
+        out = ffi.new("VkSemaphore *")
+        self._check(self._vk.vkCreateSemaphore(self._device.handle, info, ffi.NULL, out), "vkCreateSemaphore")
+        self._semaphore = out[0]
+        self._semaphores = ffi.new("VkSemaphore[1]", [out[0]])
+        self._counter = ffi.new("uint64_t *")
+        self._value = ffi.new("uint64_t *")
+        self._begin_info = ffi.new("VkCommandBufferBeginInfo *")
+        self._begin_info.sType, self._begin_info.flags = 42, 1  # one-time submit
+        self._commands = ffi.new("VkCommandBuffer[1]")
+        timeline = ffi.new("VkTimelineSemaphoreSubmitInfo *")
+        timeline.sType = 1000207003
+        timeline.signalSemaphoreValueCount, timeline.pSignalSemaphoreValues = 1, self._value
+        submit = ffi.new("VkSubmitInfo *")
+        submit.sType, submit.pNext = 4, timeline
+        submit.commandBufferCount, submit.pCommandBuffers = 1, self._commands
+        submit.signalSemaphoreCount, submit.pSignalSemaphores = 1, self._semaphores
+        self._timeline_info, self._submit_info = timeline, submit
+        wait = ffi.new("VkSemaphoreWaitInfo *")
+        self._wait_value = ffi.new("uint64_t *")
+        wait.sType = 1000207004
+        wait.semaphoreCount, wait.pSemaphores, wait.pValues = 1, self._semaphores, self._wait_value
+        self._wait_info = wait
+
+    def _new_slot(self) -> Slot:
+        ffi, vk, handle = self._ffi, self._vk, self._device.handle
+        info = ffi.new("VkCommandPoolCreateInfo *")
+        info.sType, info.flags, info.queueFamilyIndex = 39, 1, self._device.queue_family  # transient
+        pool = ffi.new("VkCommandPool *")
+        self._check(vk.vkCreateCommandPool(handle, info, ffi.NULL, pool), "vkCreateCommandPool")
+        allocate = ffi.new("VkCommandBufferAllocateInfo *")
+        allocate.sType, allocate.commandPool, allocate.commandBufferCount = 40, pool[0], 1
+        command = ffi.new("VkCommandBuffer *")
+        self._check(vk.vkAllocateCommandBuffers(handle, allocate, command), "vkAllocateCommandBuffers")
+        return Slot(pool[0], command[0])
+
+    def next_value(self) -> int:
+        """The value that the submission being recorded, or the next one, will signal."""
+        return self.submitted + 1
+
+    def completed(self) -> int:
+        """The value that the device has reached."""
+        if self._done < self.submitted:
+            self._check(
+                self._vk.vkGetSemaphoreCounterValue(self._device.handle, self._semaphore, self._counter),
+                "vkGetSemaphoreCounterValue",
+            )
+            self._done = self._counter[0]
+        return self._done
+
+    def begin(self) -> Slot:
+        """The slot being recorded; starts one (and waits for its last use) when there is none."""
+        if self.current is not None:
+            return self.current
+        if self.failure is not None:
+            raise self.failure
+        if len(self._slots) < SLOTS:
+            slot = self._new_slot()
+            self._slots.insert(self._at, slot)
+        else:
+            slot = self._slots[self._at]
+            self.wait(slot.value)
+            self._check(self._vk.vkResetCommandPool(self._device.handle, slot.pool, 0), "vkResetCommandPool")
+        self._at = (self._at + 1) % SLOTS
+        slot.journal = []
+        slot.value = self.next_value()
+        self._check(self._vk.vkBeginCommandBuffer(slot.command, self._begin_info), "vkBeginCommandBuffer")
+        self.current = slot
+        return slot
+
+    def submit(self) -> None:
+        """Submit what is recorded, if anything."""
+        slot = self.current
+        if slot is None:
+            return
+        self.current = None
+        # The host may read what this wrote once it has waited: needed for mapped memory and downloads.
+        self._barriers.record(slot.command, ALL_SOURCES, TO_HOST)
+        self._check(self._vk.vkEndCommandBuffer(slot.command), "vkEndCommandBuffer")
+        self._commands[0] = slot.command
+        self._value[0] = slot.value
+        self.submitted = slot.value
+        self._check(
+            self._vk.vkQueueSubmit(self._device.queue, 1, self._submit_info, self._ffi.NULL), "vkQueueSubmit"
+        )
+        counters.submits += 1
+
+    def wait(self, value: int) -> None:
+        """Return when the submission of this value has finished; submits it first if it is still being recorded."""
+        if value <= self._done:
+            return
+        if value > self.submitted:
+            self.submit()
+        self._wait_value[0] = value
+        while True:
+            result = self._vk.vkWaitSemaphores(self._device.handle, self._wait_info, _WAIT_SLICE_NS)
+            if result != TIMEOUT:
+                break
+        self._check(result, "waiting for the device")
+        self._done = max(self._done, value)
+
+    def in_flight(self) -> Iterator[Slot]:
+        """Slots recorded or running, newest first."""
+        done = self.completed()
+        for back in range(1, len(self._slots) + 1):
+            slot = self._slots[(self._at - back) % len(self._slots)]
+            if slot.value > done:
+                yield slot
+
+    def forget(self) -> None:
+        """Drop the journals; the device is idle."""
+        for slot in self._slots:
+            slot.journal = []
+
+    def _check(self, result: int, what: str) -> None:
+        """`errors.check`, with loss of the device made sticky and explained."""
+        if self.failure is not None:
+            raise self.failure
+        if result != DEVICE_LOST:
+            check(result, what)
+            return
+        names = [name for slot in self._slots if slot.value > self._done for name, _, _ in slot.journal]
+        shown = ", ".join(names[-_NAMES_SHOWN:]) or "nothing that this process recorded"
+        more = f" (the last {_NAMES_SHOWN} of {len(names)})" if len(names) > _NAMES_SHOWN else ""
+        self.failure = DeviceLostError(
+            f"{self._device.info.name} was lost ({what}). In flight{more}: {shown}. Either a kernel ran longer than the "
+            "system allows or accessed memory it must not (try options={'check_bounds': True}), or the driver failed "
+            "(see the system's log). This process cannot use the device any more: start a new one"
+        )
+        raise self.failure
+
+    def close(self) -> None:
+        """Destroy pools and semaphore; the device must be idle or lost."""
+        ffi, handle = self._ffi, self._device.handle
+        for slot in self._slots:
+            self._vk.vkDestroyCommandPool(handle, slot.pool, ffi.NULL)
+        self._slots.clear()
+        self._vk.vkDestroySemaphore(handle, self._semaphore, ffi.NULL)
