@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-# Before anything of the project is imported: tests never touch the user's caches, and processes that a test starts
-# inherit the same tree.
+# Before anything of the project is imported: tests never touch the user's caches, and processes that a test
+# starts inherit the same tree.
 _TEMPORARY = tempfile.TemporaryDirectory(prefix="vkinductor-tests-", ignore_cleanup_errors=True)
 for _name, _folder in (("VKINDUCTOR_CACHE_DIR", "vkinductor"), ("TORCHINDUCTOR_CACHE_DIR", "inductor")):
     os.environ[_name] = os.path.join(_TEMPORARY.name, _folder)
@@ -59,7 +59,8 @@ def counters() -> object:
 def fresh_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """A function (**environment) -> Device that closes the device and opens it under these variables.
 
-    Only for tests that hold no tensors: every address that is out becomes invalid. The device is closed afterwards.
+    Only for tests that hold no tensors: every address that is out becomes invalid. The device is closed
+    afterwards.
     """
     from vkinductor.runtime import context
 

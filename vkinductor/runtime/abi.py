@@ -1,7 +1,8 @@
 """The kernel ABI: how the arguments of a dispatch are laid out, declared in GLSL and packed into bytes.
 
-There are no descriptor sets. Arguments are one scalar-layout struct, either in the push constants or, when that is too
-small, in an argument block whose address is the only push constant. Where the block lives is the stream's business.
+There are no descriptor sets. Arguments are one scalar-layout struct, either in the push constants or, when
+that is too small, in an argument block whose address is the only push constant. Where the block lives is the
+stream's business.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ EXTENSIONS = (
 class ArgumentLayout:
     """Named arguments in declared order: `fields` is ((name, kind), ...) with a kind of `KINDS`.
 
-    In memory the 8-byte fields come first, then the 4-byte ones, each group in declared order: every field is aligned
-    to its size and there is no padding.
+    In memory the 8-byte fields come first, then the 4-byte ones, each group in declared order: every field is
+    aligned to its size and there is no padding.
 
     Raises:
         ValueError: an unknown kind, a name that is no GLSL identifier, or a name given twice.
@@ -86,17 +87,24 @@ class ArgumentLayout:
     def glsl(self, inline: bool) -> str:
         """GLSL that declares the arguments; shader code reads them as `ARG.name`. Needs `EXTENSIONS`.
 
-        inline: the push constants are the struct. Otherwise they hold one reference to a 16-byte aligned block.
-        An empty layout declares nothing.
+        inline: the push constants are the struct. Otherwise they hold one reference to a 16-byte aligned
+        block. An empty layout declares nothing.
         """
         if not self.fields:
             return ""
-        members = "".join(f"    {KINDS[kind][0]} {name};\n" for name, kind in map(self.fields.__getitem__, self.storage_order))
+        members = "".join(
+            f"    {KINDS[kind][0]} {name};\n"
+            for name, kind in map(self.fields.__getitem__, self.storage_order)
+        )
         args = f"struct Args {{\n{members}}};\n"
         if inline:
-            return args + "layout(push_constant, scalar) uniform VkArgs { Args vk_args; };\n#define ARG vk_args\n"
+            return (
+                args
+                + "layout(push_constant, scalar) uniform VkArgs { Args vk_args; };\n#define ARG vk_args\n"
+            )
         return args + (
-            "layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer VkArgsBlock { Args args; };\n"
+            "layout(buffer_reference, scalar, buffer_reference_align = 16) "
+            "readonly buffer VkArgsBlock { Args args; };\n"
             "layout(push_constant, scalar) uniform VkArgs { VkArgsBlock vk_args_block; };\n"
             "#define ARG vk_args_block.args\n"
         )

@@ -1,4 +1,6 @@
-"""Dividing blocks into ranges: best fit, splitting, and merging of freed neighbours. Pure arithmetic on addresses."""
+"""Dividing blocks into ranges: best fit, splitting, and merging of freed neighbours. Pure arithmetic on
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Arena:
         self._insert(base, nbytes)
 
     def take(self, nbytes: int) -> int | None:
-        """The address of a range of exactly `nbytes`, cut from the smallest free range that holds it, or None."""
+        """The address of a range of exactly `nbytes`, cut from the smallest free range that holds it, or
+        None.
+        """
         i = bisect_left(self._by_size, (nbytes, 0))
         if i == len(self._by_size):
             return None

@@ -1,7 +1,7 @@
 """Memory barriers by source mask and destination stage, prepared once so that recording one is a single call.
 
-The masks are those of `hazards`. Exact masks matter: on an H100 a compute -> compute barrier with storage masks costs
-2.6 us, one with ALL_COMMANDS and MEMORY masks 6 us.
+The masks are those of `hazards`. Exact masks matter: on an H100 a compute -> compute barrier with storage
+masks costs 2.6 us, one with ALL_COMMANDS and MEMORY masks 6 us.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ ALL_SOURCES = COMPUTE_WRITE | COMPUTE_READ | TRANSFER_WRITE | TRANSFER_READ
 
 _STAGE_COMPUTE, _STAGE_TRANSFER, _STAGE_HOST = 0x800, 0x1000, 0x4000
 _SHADER_READ, _SHADER_WRITE = 0x20, 0x40
-_STORAGE_READ2, _STORAGE_WRITE2 = 1 << 33, 1 << 34  # synchronization2 tells storage from other shader accesses
+_STORAGE_READ2, _STORAGE_WRITE2 = (
+    1 << 33,
+    1 << 34,
+)  # synchronization2 tells storage from other shader accesses
 _TRANSFER_READ, _TRANSFER_WRITE = 0x800, 0x1000
 _HOST_READ = 0x2000
 
@@ -37,7 +40,9 @@ class Barriers:
         self._keep: list[Any] = []
 
     def record(self, command: Any, mask: int, to: int) -> None:
-        """Make commands of stage `to` wait for the earlier accesses in `mask`, whose writes become visible to it."""
+        """Make commands of stage `to` wait for the earlier accesses in `mask`, whose writes become visible to
+        it.
+        """
         prepared = self._prepared.get((mask, to))
         if prepared is None:
             prepared = self._prepared[mask, to] = self._prepare(mask, to)
@@ -54,7 +59,9 @@ class Barriers:
         source = (_STAGE_COMPUTE if mask & (COMPUTE_WRITE | COMPUTE_READ) else 0) | (
             _STAGE_TRANSFER if mask & (TRANSFER_WRITE | TRANSFER_READ) else 0
         )
-        source_access = (write if mask & COMPUTE_WRITE else 0) | (_TRANSFER_WRITE if mask & TRANSFER_WRITE else 0)
+        source_access = (write if mask & COMPUTE_WRITE else 0) | (
+            _TRANSFER_WRITE if mask & TRANSFER_WRITE else 0
+        )
         stage, access = {
             TO_COMPUTE: (_STAGE_COMPUTE, read | write),
             TO_TRANSFER: (_STAGE_TRANSFER, _TRANSFER_READ | _TRANSFER_WRITE),

@@ -1,6 +1,8 @@
-"""Large pieces of device memory: a VkBuffer bound to its own VkDeviceMemory, with a device address and maybe a mapping.
+"""Large pieces of device memory: a VkBuffer bound to its own VkDeviceMemory, with a device address and maybe
+a mapping.
 
-Owns creating and destroying them. Dividing them up is `arena`'s, and who needs one is `memory`'s and `staging`'s.
+Owns creating and destroying them. Dividing them up is `arena`'s, and who needs one is `memory`'s and
+`staging`'s.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from vkinductor.runtime.memory_types import HOST_CACHED, HOST_COHERENT, HOST_VIS
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
 
-# Every address handed out is a multiple of this: enough for any vector load and any copy alignment we know of.
+# Every address handed out is a multiple of this: enough for any vector load and any copy alignment we know
+# of.
 ALIGNMENT = 256
 
 _USAGE = 0x1 | 0x2 | 0x20 | 0x20000  # transfer source and destination, storage, shader device address
@@ -25,8 +28,8 @@ _ALLOCATE_DEVICE_ADDRESS = 0x2
 class Block:
     """One buffer. Addresses are biased (see `memory.Allocator.bias`); offsets in the buffer start at `skew`.
 
-    base, end: the half-open usable address range, `ALIGNMENT`-aligned at base. host: the host pointer of `base`, or 0 when
-    unmapped. cached: whether the host may read through that pointer at a reasonable speed.
+    base, end: the half-open usable address range, `ALIGNMENT`-aligned at base. host: the host pointer of
+    `base`, or 0 when unmapped. cached: whether the host may read through that pointer at a reasonable speed.
     """
 
     buffer: Any
@@ -55,7 +58,9 @@ class BlockFactory:
         self.plan: MemoryPlan = plan(device.info, self._allowed_types())
         limits = device.info.limits
         # Usable bytes of the largest possible block: the base may have to be aligned inside the buffer.
-        self.max_block = min(limits.max_memory_allocation, limits.max_buffer_size) // ALIGNMENT * ALIGNMENT - ALIGNMENT
+        self.max_block = (
+            min(limits.max_memory_allocation, limits.max_buffer_size) // ALIGNMENT * ALIGNMENT - ALIGNMENT
+        )
 
     def _buffer(self, nbytes: int) -> Any:
         info = self._ffi.new("VkBufferCreateInfo *")
@@ -63,7 +68,10 @@ class BlockFactory:
         info.size = nbytes
         info.usage = _USAGE
         out = self._ffi.new("VkBuffer *")
-        check(self._vk.vkCreateBuffer(self._device.handle, info, self._ffi.NULL, out), f"a buffer of {nbytes} bytes")
+        check(
+            self._vk.vkCreateBuffer(self._device.handle, info, self._ffi.NULL, out),
+            f"a buffer of {nbytes} bytes",
+        )
         return out[0]
 
     def _requirements(self, buffer: Any) -> Any:
@@ -104,7 +112,9 @@ class BlockFactory:
             out = ffi.new("VkDeviceMemory *")
             result = vk.vkAllocateMemory(handle, info, ffi.NULL, out)
             if result < 0:
-                raise VulkanOutOfMemoryError(f"the driver refused a block of {nbytes} bytes: {result_name(result)}")
+                raise VulkanOutOfMemoryError(
+                    f"the driver refused a block of {nbytes} bytes: {result_name(result)}"
+                )
             memory = out[0]
             check(vk.vkBindBufferMemory(handle, buffer, memory, 0), "vkBindBufferMemory")
             return self._finish(buffer, memory, nbytes, int(requirements.size), memory_type)

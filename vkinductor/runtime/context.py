@@ -1,4 +1,4 @@
-"""The one device of this process: opening it on first use, closing it, and what happens around fork and exit."""
+"""The one device of this process: opening it on first use, closing it, what happens around fork and exit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from vkinductor.runtime.registry import registry
 from vkinductor.runtime.stats import counters
 
 _FORKED = VulkanError(
-    "this process was forked after the Vulkan device had been opened, and its tensors cannot be used here. Start workers "
-    'with the "spawn" method (multiprocessing.set_start_method("spawn")), or fork before the first use of the device'
+    "this process was forked after the Vulkan device had been opened, and its tensors cannot be used here. "
+    'Start workers with the "spawn" method (multiprocessing.set_start_method("spawn")), or fork before the '
+    "first use of the device"
 )
 
 
@@ -45,7 +46,8 @@ def is_open() -> bool:
 
 
 def reset() -> None:
-    """Close the device and the instance and zero the counters, for tests: the next use reads the environment anew.
+    """Close the device and the instance and zero the counters, for tests: the next use reads the environment
+    anew.
 
     Addresses that are still out become invalid; freeing them does nothing.
     """
@@ -89,7 +91,8 @@ def _close() -> None:
 
 
 def _at_exit() -> None:
-    # Drivers with threads of their own (lavapipe) may crash when their library is unloaded under an open device.
+    # Drivers with threads of their own (lavapipe) may crash when their library is unloaded under an open
+    # device.
     if registry.pid == os.getpid():
         _close()
 

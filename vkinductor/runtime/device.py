@@ -1,10 +1,13 @@
-"""A logical device: the VkDevice with one compute queue, and the parts of the runtime that live as long as it does.
+"""A logical device: the VkDevice with one compute queue, and the parts of the runtime that live as long as it
+does.
 
-Owns creating them in order and closing them in reverse. Which device, and that there is only one, is `context`'s.
+Owns creating them in order and closing them in reverse. Which device, and that there is only one, is
+`context`'s.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from functools import cached_property
 from typing import Any
@@ -81,7 +84,12 @@ class Device:
         array = ffi.new("char *[]", strings) if strings else ffi.NULL
         priority = ffi.new("float[1]", [1.0])
         queue = ffi.new("VkDeviceQueueCreateInfo *")
-        queue.sType, queue.queueFamilyIndex, queue.queueCount, queue.pQueuePriorities = 2, self.queue_family, 1, priority
+        queue.sType, queue.queueFamilyIndex, queue.queueCount, queue.pQueuePriorities = (
+            2,
+            self.queue_family,
+            1,
+            priority,
+        )
         create = ffi.new("VkDeviceCreateInfo *")
         create.sType, create.pNext = 3, chain.head
         create.queueCreateInfoCount, create.pQueueCreateInfos = 1, queue
@@ -107,15 +115,15 @@ class Device:
         self.memory.abandon()
 
     def close(self) -> None:
-        """Wait for the device, save caches and destroy everything. Idempotent; never raises for a lost device."""
+        """Wait for the device, save caches and destroy everything. Idempotent; never raises for a lost
+        device.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            try:
+            with contextlib.suppress(VulkanError):  # lost: there is nothing to wait for
                 self.stream.synchronize()
-            except VulkanError:
-                pass  # lost: there is nothing to wait for
             self.pipelines.close()
             self.stream.close()
             self.memory.close()

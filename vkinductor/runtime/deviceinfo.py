@@ -1,4 +1,6 @@
-"""What is known about a device, as frozen dataclasses: limits, features, heaps. No Vulkan calls; `physical` fills them."""
+"""What is known about a device, as frozen dataclasses: limits, features, heaps. No Vulkan calls; `physical`
+fills them.
+"""
 
 from __future__ import annotations
 
@@ -127,8 +129,8 @@ class MemoryType:
 class CooperativeShape:
     """A matrix product the hardware does: D[m,n] = A[m,k] * B[k,n] + C[m,n].
 
-    a, b, c, result: component types ("float16", "float32", "bfloat16", "int8", "uint8", "int32", ...).
-    scope: "subgroup" or "workgroup". With `flexible`, m, n, k are granularities instead of sizes, for workgroups of
+    a, b, c, result: component types ("float16", "float32", "bfloat16", "int8", "uint8", "int32", ...). scope:
+    "subgroup" or "workgroup". With `flexible`, m, n, k are granularities instead of sizes, for workgroups of
     `workgroup_size` invocations (0: any).
     """
 
@@ -149,8 +151,9 @@ class CooperativeShape:
 class DeviceInfo:
     """A device as the driver describes it. kind: "discrete", "integrated", "virtual", "cpu" or "other".
 
-    uuid: 32 hexadecimal digits. unified_memory: every device-local byte can be mapped by the host and there is no other
-    memory (integrated GPUs and CPU drivers). missing: what the runtime requires and the device lacks, in words.
+    uuid: 32 hexadecimal digits. unified_memory: every device-local byte can be mapped by the host and there
+    is no other memory (integrated GPUs and CPU drivers). missing: what the runtime requires and the device
+    lacks, in words.
     """
 
     index: int

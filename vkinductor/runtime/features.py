@@ -1,8 +1,8 @@
 """Which Vulkan structure and member holds each feature, and the pNext chains that query and enable them.
 
-Owns the tables; `physical` reads through them and `device` enables through them. Structures newer than the binding
-(Vulkan 1.3.275) are declared here with cffi and chained by their numbers. A structure is chained only when the driver
-has its extension or version: an unknown one in a chain is ignored at best.
+Owns the tables; `physical` reads through them and `device` enables through them. Structures newer than the
+binding (Vulkan 1.3.275) are declared here with cffi and chained by their numbers. A structure is chained only
+when the driver has its extension or version: an unknown one in a chain is ignored at best.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ Version = tuple[int, int]
 # Declared by number: the registry's names in comments.
 LATE_DECLARATIONS = """
 typedef struct { uint32_t sType; void *pNext;
-    uint32_t cooperativeMatrixWorkgroupScope, cooperativeMatrixFlexibleDimensions, cooperativeMatrixReductions,
-             cooperativeMatrixConversions, cooperativeMatrixPerElementOperations,
+    uint32_t cooperativeMatrixWorkgroupScope, cooperativeMatrixFlexibleDimensions,
+             cooperativeMatrixReductions, cooperativeMatrixConversions, cooperativeMatrixPerElementOperations,
              cooperativeMatrixTensorAddressing, cooperativeMatrixBlockLoads; } CooperativeMatrix2Features;
 typedef struct { uint32_t sType; void *pNext;
-    uint32_t cooperativeMatrixWorkgroupScopeMaxWorkgroupSize, cooperativeMatrixFlexibleDimensionsMaxDimension,
+    uint32_t cooperativeMatrixWorkgroupScopeMaxWorkgroupSize,
+             cooperativeMatrixFlexibleDimensionsMaxDimension,
              cooperativeMatrixWorkgroupScopeReservedSharedMemory; } CooperativeMatrix2Properties;
 typedef struct { uint32_t sType; void *pNext;
     uint32_t MGranularity, NGranularity, KGranularity, AType, BType, CType, ResultType,
              saturatingAccumulation, scope, workgroupInvocations; } FlexibleDimensions;
 typedef struct { uint32_t sType; void *pNext;
-    uint32_t shaderBFloat16Type, shaderBFloat16DotProduct, shaderBFloat16CooperativeMatrix; } BFloat16Features;
-typedef struct { uint32_t sType; void *pNext; uint32_t shaderMaximalReconvergence; } MaximalReconvergenceFeatures;
+    uint32_t shaderBFloat16Type, shaderBFloat16DotProduct, shaderBFloat16CooperativeMatrix;
+} BFloat16Features;
+typedef struct { uint32_t sType; void *pNext;
+    uint32_t shaderMaximalReconvergence; } MaximalReconvergenceFeatures;
 """
 
 COOPERATIVE_MATRIX2_PROPERTIES = 1000593002
@@ -38,8 +41,8 @@ FLEXIBLE_DIMENSIONS_PROPERTIES = 1000593001
 class StructSpec:
     """A feature structure: its C name, its VkStructureType, and when it may be chained.
 
-    extension: the device extension it needs, if any. core_in: the version it needs. below: only chained under that
-    version, because a promoted structure must not be chained beside the one that swallowed it.
+    extension: the device extension it needs, if any. core_in: the version it needs. below: only chained under
+    that version, because a promoted structure must not be chained beside the one that swallowed it.
     """
 
     ctype: str
@@ -56,14 +59,22 @@ STRUCTS: dict[str, StructSpec] = {
     "v12": StructSpec("VkPhysicalDeviceVulkan12Features", 51),
     "v13": StructSpec("VkPhysicalDeviceVulkan13Features", 53, core_in=(1, 3)),
     "subgroup_size": StructSpec(
-        "VkPhysicalDeviceSubgroupSizeControlFeatures", 1000225002, "VK_EXT_subgroup_size_control", below=(1, 3)
+        "VkPhysicalDeviceSubgroupSizeControlFeatures",
+        1000225002,
+        "VK_EXT_subgroup_size_control",
+        below=(1, 3),
     ),
-    "maintenance4": StructSpec("VkPhysicalDeviceMaintenance4Features", 1000413000, "VK_KHR_maintenance4", below=(1, 3)),
+    "maintenance4": StructSpec(
+        "VkPhysicalDeviceMaintenance4Features", 1000413000, "VK_KHR_maintenance4", below=(1, 3)
+    ),
     "sync2": StructSpec(
         "VkPhysicalDeviceSynchronization2Features", 1000314007, "VK_KHR_synchronization2", below=(1, 3)
     ),
     "dot": StructSpec(
-        "VkPhysicalDeviceShaderIntegerDotProductFeatures", 1000280000, "VK_KHR_shader_integer_dot_product", below=(1, 3)
+        "VkPhysicalDeviceShaderIntegerDotProductFeatures",
+        1000280000,
+        "VK_KHR_shader_integer_dot_product",
+        below=(1, 3),
     ),
     "zero_init": StructSpec(
         "VkPhysicalDeviceZeroInitializeWorkgroupMemoryFeatures",
@@ -98,11 +109,13 @@ STRUCTS: dict[str, StructSpec] = {
         "VK_KHR_workgroup_memory_explicit_layout",
     ),
     "executable": StructSpec(
-        "VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR", 1000269000, "VK_KHR_pipeline_executable_properties"
+        "VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR",
+        1000269000,
+        "VK_KHR_pipeline_executable_properties",
     ),
 }
 
-# Field of Features -> the (structure, member) pairs that may hold it; the first structure in the chain counts.
+# Field of Features -> the (structure, member) pairs that may hold it; the first one in the chain counts.
 MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "int64": (("core", "shaderInt64"),),
     "int16": (("core", "shaderInt16"),),
@@ -151,9 +164,13 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "maximal_reconvergence": (("reconvergence", "shaderMaximalReconvergence"),),
     "subgroup_uniform_control_flow": (("uniform_flow", "shaderSubgroupUniformControlFlow"),),
     "workgroup_memory_explicit_layout": (("shared_layout", "workgroupMemoryExplicitLayout"),),
-    "workgroup_memory_explicit_layout_scalar": (("shared_layout", "workgroupMemoryExplicitLayoutScalarBlockLayout"),),
+    "workgroup_memory_explicit_layout_scalar": (
+        ("shared_layout", "workgroupMemoryExplicitLayoutScalarBlockLayout"),
+    ),
     "workgroup_memory_explicit_layout_8bit": (("shared_layout", "workgroupMemoryExplicitLayout8BitAccess"),),
-    "workgroup_memory_explicit_layout_16bit": (("shared_layout", "workgroupMemoryExplicitLayout16BitAccess"),),
+    "workgroup_memory_explicit_layout_16bit": (
+        ("shared_layout", "workgroupMemoryExplicitLayout16BitAccess"),
+    ),
     "pipeline_executable_info": (("executable", "pipelineExecutableInfo"),),
 }
 
@@ -170,7 +187,7 @@ ALWAYS_ENABLED = ("VK_KHR_portability_subset",)
 @cache
 def late_ffi() -> Any:
     """The cffi object that knows `LATE_DECLARATIONS`; its pointers are passed on as void*."""
-    import cffi
+    import cffi  # type: ignore[import-untyped]
 
     ffi = cffi.FFI()
     ffi.cdef(LATE_DECLARATIONS)
@@ -223,7 +240,7 @@ class FeatureChain:
         return bool(found and getattr(found[1], found[2]))
 
     def enable(self, fields: list[str]) -> list[str]:
-        """Set the members of these fields, unchain what holds none; returns the extensions that must be enabled."""
+        """Set the members of these fields and unchain what holds none; returns the extensions to enable."""
         used = []
         for field in fields:
             found = self._locate(field)

@@ -1,4 +1,6 @@
-"""Device-level Vulkan functions, resolved once and called through raw cffi pointers: no loader trampoline, no wrapper."""
+"""Device-level Vulkan functions, resolved once and called through raw cffi pointers: no loader trampoline, no
+wrapper.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folding a one-dimensional count of workgroups into the three dimensions a device accepts. Pure arithmetic."""
+"""Folding a one-dimensional count of workgroups into the three dimensions a device accepts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _ceildiv(a: int, b: int) -> int:
 def fold(n: int, limits: Limits) -> tuple[int, int, int]:
     """(x, y, z) with x*y*z >= n within the device's workgroup counts, and little waste.
 
-    The linear id is x + y*X + z*X*Y (`LINEAR_GROUP_ID`). n = 0 gives (0, 1, 1), which a stream does not dispatch.
+    The linear id is x + y*X + z*X*Y (`LINEAR_GROUP_ID`). n = 0 gives (0, 1, 1), which a stream does not
+    dispatch.
 
     Raises:
         UnsupportedError: n exceeds the product of the three limits.

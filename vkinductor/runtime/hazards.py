@@ -1,11 +1,12 @@
-"""Which commands need a barrier before them: read and write ranges in, the accesses to wait for out. Pure Python.
+"""Which commands need a barrier before them: read and write ranges in, the accesses to wait for out. Pure
+Python.
 
-Ranges are (address, nbytes). A hazard is RAW, WAW or WAR between a command and an earlier one of either stage that no
-barrier has ordered with the command's stage yet. Recording the barrier is the stream's business.
+Ranges are (address, nbytes). A hazard is RAW, WAW or WAR between a command and an earlier one of either stage
+that no barrier has ordered with the command's stage yet. Recording the barrier is the stream's business.
 
-Sets are kept for each (earlier stage, later stage) pair, because a compute -> compute barrier says nothing about a later
-transfer. Compute -> compute is the hot pair and uses sorted intervals; compute -> transfer keeps a list of references to
-the callers' ranges, which costs a dispatch one append.
+Sets are kept for each (earlier stage, later stage) pair, because a compute -> compute barrier says nothing
+about a later transfer. Compute -> compute is the hot pair and uses sorted intervals; compute -> transfer
+keeps a list of references to the callers' ranges, which costs a dispatch one append.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ COMPUTE_READ = 2
 TRANSFER_WRITE = 4
 TRANSFER_READ = 8
 
-# Beyond this many dispatches since the last compute -> transfer barrier, a transfer simply waits for all of them.
+# Beyond this many dispatches since the last compute -> transfer barrier, a transfer simply waits for all of
+# them.
 MAX_UNORDERED_DISPATCHES = 4096
 
 
@@ -111,9 +113,17 @@ class _Accesses:
 
 
 class HazardTracker:
-    """The accesses that no barrier has ordered yet. Each method returns the bits to wait for, 0 for no barrier."""
+    """The accesses that no barrier has ordered yet. Each method returns the bits to wait for, 0 for no
+    barrier.
+    """
 
-    __slots__ = ("_all_before_transfer", "_compute_compute", "_compute_transfer", "_transfer_compute", "_transfer_transfer")
+    __slots__ = (
+        "_all_before_transfer",
+        "_compute_compute",
+        "_compute_transfer",
+        "_transfer_compute",
+        "_transfer_transfer",
+    )
 
     def __init__(self) -> None:
         self._compute_compute = _Accesses()
@@ -168,6 +178,8 @@ class HazardTracker:
                     return True
             for address, nbytes in writes:
                 end = address + nbytes
-                if ranges_overlap(earlier_writes, address, end) or ranges_overlap(earlier_reads, address, end):
+                if ranges_overlap(earlier_writes, address, end) or ranges_overlap(
+                    earlier_reads, address, end
+                ):
                     return True
         return False

@@ -1,7 +1,7 @@
 """The Vulkan loader: the binding's raw cffi objects, the instance, and the validation layer's messages.
 
-Owns the import of the PyPI `vulkan` binding (it opens the loader library, so it is imported on first use) and the
-VkInstance. Devices are `physical`'s and `device`'s.
+Owns the import of the PyPI `vulkan` binding (it opens the loader library, so it is imported on first use) and
+the VkInstance. Devices are `physical`'s and `device`'s.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from vkinductor.runtime.errors import NoDeviceError, UnsupportedError, VulkanErr
 from vkinductor.runtime.registry import registry
 
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
-_SUBOPTIMAL_DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES", "VK_LOADER_DRIVERS_SELECT")
+_DRIVER_VARIABLES = (
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+    "VK_ADD_DRIVER_FILES",
+    "VK_LOADER_DRIVERS_SELECT",
+)
 
 # Messages that are not about our use of the API: (part of the message, why it is ignored).
 IGNORED_MESSAGES: tuple[tuple[str, str], ...] = ()
@@ -26,7 +31,9 @@ INSTALL_HINT = (
 
 
 class Binding(NamedTuple):
-    """The raw cffi objects of the binding: `ffi` knows the types, `lib` the functions that the loader exports."""
+    """The raw cffi objects of the binding: `ffi` knows the types, `lib` the functions that the loader
+    exports.
+    """
 
     ffi: Any
     lib: Any
@@ -41,7 +48,9 @@ def binding() -> Binding:
     try:
         from vulkan import _vulkan
     except ImportError as error:
-        raise NoDeviceError(f"the Python package 'vulkan' cannot be imported ({error}): pip install vulkan") from error
+        raise NoDeviceError(
+            f"the Python package 'vulkan' cannot be imported ({error}): pip install vulkan"
+        ) from error
     except OSError as error:
         raise NoDeviceError(f"no Vulkan loader on this machine ({error}). {INSTALL_HINT}") from error
     return Binding(_vulkan.ffi, _vulkan.lib)
@@ -78,7 +87,9 @@ class Instance:
     def extensions(self, layer: str | None = None) -> set[str]:
         """Instance extensions of the loader and its drivers, or those a layer brings."""
         name = self.ffi.new("char[]", layer.encode()) if layer else self.ffi.NULL
-        return self._names("vkEnumerateInstanceExtensionProperties", "VkExtensionProperties", "extensionName", name)
+        return self._names(
+            "vkEnumerateInstanceExtensionProperties", "VkExtensionProperties", "extensionName", name
+        )
 
     def layers(self) -> set[str]:
         """Names of the layers that the loader finds."""
@@ -120,7 +131,8 @@ class Instance:
         result = self.lib.vkCreateInstance(info, ffi.NULL, out)
         if result < 0:
             raise NoDeviceError(
-                f"no Vulkan driver could be used (vkCreateInstance: {result_name(result)}){driver_variables()}. {INSTALL_HINT}"
+                f"no Vulkan driver could be used (vkCreateInstance: {result_name(result)})"
+                f"{driver_variables()}. {INSTALL_HINT}"
             )
         return out[0]
 
@@ -133,7 +145,9 @@ class Instance:
             )
         of_layer = self.extensions(VALIDATION_LAYER)
         if "VK_EXT_debug_utils" not in available | of_layer:
-            raise UnsupportedError("VKINDUCTOR_VALIDATION=1 needs VK_EXT_debug_utils: update the Vulkan loader")
+            raise UnsupportedError(
+                "VKINDUCTOR_VALIDATION=1 needs VK_EXT_debug_utils: update the Vulkan loader"
+            )
         names.append("VK_EXT_debug_utils")
         self._callback = ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", _on_message)
         messenger = ffi.new("VkDebugUtilsMessengerCreateInfoEXT *")
@@ -203,13 +217,20 @@ def _on_message(severity: int, kinds: int, data: Any, _user: Any) -> int:
 
 
 def driver_variables() -> str:
-    """The environment variables that steer the loader, as a phrase for error messages; empty when none is set."""
-    found = [f"{name}={os.environ[name]!r}" for name in _SUBOPTIMAL_DRIVER_VARIABLES if os.environ.get(name)]
-    return f"; the loader was steered by {', '.join(found)}: check that these name valid driver files" if found else ""
+    """The environment variables that steer the loader, as a phrase for error messages; empty when none is
+    set.
+    """
+    found = [f"{name}={os.environ[name]!r}" for name in _DRIVER_VARIABLES if os.environ.get(name)]
+    return (
+        f"; the loader was steered by {', '.join(found)}: check that these name valid driver files"
+        if found
+        else ""
+    )
 
 
 def instance() -> Instance:
-    """The process's instance, created on the first call. Nothing is kept when that fails, so a later call tries anew.
+    """The process's instance, created on the first call. Nothing is kept when that fails, so a later call
+    tries anew.
 
     Raises:
         NoDeviceError: no loader or no driver.
@@ -228,13 +249,16 @@ def check_fork() -> None:
     """Raise in a child process whose parent had Vulkan open when it forked."""
     if registry.forked or (registry.pid is not None and registry.pid != os.getpid()):
         raise VulkanError(
-            "this process was forked after Vulkan had been opened, and a driver does not survive that. Start workers with "
-            'the "spawn" method (multiprocessing.set_start_method("spawn")), or fork before the first use of the device'
+            "this process was forked after Vulkan had been opened, and a driver does not survive that. Start "
+            'workers with the "spawn" method (multiprocessing.set_start_method("spawn")), or fork before the '
+            "first use of the device"
         )
 
 
 def validation_messages() -> tuple[str, ...]:
-    """Warnings and errors of the validation layer so far, oldest first; empty without VKINDUCTOR_VALIDATION=1."""
+    """Warnings and errors of the validation layer so far, oldest first; empty without
+    VKINDUCTOR_VALIDATION=1.
+    """
     return tuple(registry.messages)
 
 

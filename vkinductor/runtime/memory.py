@@ -1,10 +1,12 @@
 """The allocator of device memory for tensors: size classes over large blocks, by address.
 
-Owns the live and free ranges. Blocks come from `blocks`, dividing them is `arena`'s, staging memory is `staging`'s.
-Freed memory is reusable at once: commands run in order, and the stream finds hazards by address range.
+Owns the live and free ranges. Blocks come from `blocks`, dividing them is `arena`'s, staging memory is
+`staging`'s. Freed memory is reusable at once: commands run in order, and the stream finds hazards by address
+range.
 
-Poison mode: every address handed out is the device address plus `Allocator.bias`, which no CPU can dereference. All of
-the runtime speaks in such addresses; `abi.ArgumentLayout.packer` takes the bias off on the way into a shader.
+Poison mode: every address handed out is the device address plus `Allocator.bias`, which no CPU can
+dereference. All of the runtime speaks in such addresses; `abi.ArgumentLayout.packer` takes the bias off on
+the way into a shader.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from vkinductor.runtime.stats import counters
 # Not canonical on x86-64 or AArch64, and positive as a signed 64-bit integer.
 POISON_BIAS = 1 << 62
 
-# Ranges up to this size share small blocks and wait in bins for a taker of the same class; larger ones merge at once.
+# Ranges up to this size share small blocks and wait in bins for a taker of the same class; larger ones merge
+# at once.
 SMALL = 1 << 20
 SMALL_BLOCK = 8 << 20
 
@@ -34,8 +37,8 @@ LAST_LARGE_BLOCK = 512 << 20
 # Size classes are 1/8 of a power of two apart, but never coarser than this.
 MAX_STEP = 2 << 20
 
-# A dry size class asks for a sweep after this many allocations or bytes since the last one, and at least a quarter of
-# what lives: a sweep costs time in proportion to what lives.
+# A dry size class asks for a sweep after this many allocations or bytes since the last one, and at least a
+# quarter of what lives: a sweep costs time in proportion to what lives.
 SWEEP_ALLOCATIONS = 64
 SWEEP_BYTES = 16 << 20
 
@@ -50,7 +53,9 @@ def round_size(nbytes: int) -> int:
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """Bytes and counts of one device. allocated: in live ranges, rounded to size classes. reserved: in blocks."""
+    """Bytes and counts of one device. allocated: in live ranges, rounded to size classes. reserved: in
+    blocks.
+    """
 
     allocated_bytes: int
     reserved_bytes: int
@@ -67,11 +72,12 @@ class Allocator:
 
     def __init__(self, factory: BlockFactory, bias: int = 0) -> None:
         self.bias = bias
-        # Called, without the lock, when a size class runs dry (now and then) and before memory is given up on: frees
-        # what nobody refers to any more.
+        # Called, without the lock, when a size class runs dry (now and then) and before memory is given up
+        # on: frees what nobody refers to any more.
         self.on_pressure: Callable[[], None] | None = None
-        # Called, with the lock, before blocks go back to the driver: waits until the device uses none of them. The
-        # stream never allocates while it holds its own lock, so this order of locks is the only one.
+        # Called, with the lock, before blocks go back to the driver: waits until the device uses none of
+        # them. The stream never allocates while it holds its own lock, so this order of locks is the only
+        # one.
         self.synchronize: Callable[[], None] | None = None
         self._factory = factory
         self._lock = threading.RLock()
@@ -165,8 +171,8 @@ class Allocator:
     def host_view(self, address: int, nbytes: int) -> int | None:
         """The host pointer of a range when its memory is mapped, else None.
 
-        Writing through it is fast; reading is fast only where `block_of(address).cached`. The caller orders it with the
-        device's work.
+        Writing through it is fast; reading is fast only where `block_of(address).cached`. The caller orders
+        it with the device's work.
         """
         block = self.block_of(address)
         if not block.host or address + nbytes > block.end:
@@ -193,7 +199,9 @@ class Allocator:
             self._peak_allocated, self._peak_reserved = self._allocated, self._reserved
 
     def empty_cache(self) -> int:
-        """Give blocks that hold nothing live back to the driver, after waiting for the device; returns their bytes."""
+        """Give blocks that hold nothing live back to the driver, after waiting for the device; returns their
+        bytes.
+        """
         if self.on_pressure is not None:
             self.on_pressure()
         return self._release_unused()
@@ -212,7 +220,7 @@ class Allocator:
             self._closed = True
 
     def abandon(self) -> None:
-        """After a fork, in the child: forget the lock (its holder is gone) and never touch the driver again."""
+        """After a fork, in the child: forget the lock (its holder is gone), never touch the driver again."""
         self._lock = threading.RLock()
         self._closed = True
 
@@ -356,8 +364,8 @@ class Allocator:
     def _explain(self, nbytes: int, error: VulkanOutOfMemoryError) -> str:
         stats = self.stats()
         return (
-            f"out of device memory: {nbytes} bytes wanted; {stats.allocated_bytes} bytes are in {stats.allocations} live "
-            f"allocations, {stats.reserved_bytes} bytes reserved in {stats.blocks} blocks (largest free range "
-            f"{stats.largest_free_bytes}), the heap has {stats.heap_bytes}. {error}. Use a smaller batch, or drop "
-            "references to tensors"
+            f"out of device memory: {nbytes} bytes wanted; {stats.allocated_bytes} bytes are in "
+            f"{stats.allocations} live allocations, {stats.reserved_bytes} bytes reserved in {stats.blocks} "
+            f"blocks (largest free range {stats.largest_free_bytes}), the heap has {stats.heap_bytes}. "
+            f"{error}. Use a smaller batch, or drop references to tensors"
         )

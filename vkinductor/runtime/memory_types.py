@@ -1,4 +1,6 @@
-"""Which memory type serves which purpose on a device. A pure function of `DeviceInfo`, so every layout can be tested."""
+"""Which memory type serves which purpose on a device. A pure function of `DeviceInfo`, so every layout can be
+tested.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ _WHOLE = 0.9
 class MemoryPlan:
     """Memory type indices by purpose.
 
-    device: for tensors, in the order to try (more than one where an integrated GPU splits its memory over heaps).
-    upload: written by the host, read by copies. download: written by copies, read by the host (cached if possible).
-    arguments: argument blocks, written by the host and read by shaders.
+    device: for tensors, in the order to try (more than one where an integrated GPU splits its memory over
+    heaps). upload: written by the host, read by copies. download: written by copies, read by the host (cached
+    if possible). arguments: argument blocks, written by the host and read by shaders.
     """
 
     device: tuple[int, ...]
@@ -60,16 +62,21 @@ def plan(info: DeviceInfo, allowed: int = 0xFFFFFFFF) -> MemoryPlan:
         return types[index].flags
 
     if info.kind in ("integrated", "cpu"):
-        # One physical memory: mapped types first, cached before write-combined, then whatever heaps there are. A small
-        # carve-out (AMD APUs) comes before the large host heap only if it is not small.
+        # One physical memory: mapped types first, cached before write-combined, then whatever heaps there
+        # are. A small carve-out (AMD APUs) comes before the large host heap only if it is not small.
         def rank(i: int) -> tuple[bool, bool, bool, int]:
             small = heap_size[i] < _WHOLE * max(heap_size[j] for j in mappable)
-            return (flags(i) & _MAPPABLE != _MAPPABLE, small, not flags(i) & DEVICE_LOCAL, not flags(i) & HOST_CACHED)
+            return (
+                flags(i) & _MAPPABLE != _MAPPABLE,
+                small,
+                not flags(i) & DEVICE_LOCAL,
+                not flags(i) & HOST_CACHED,
+            )
 
         device = sorted({*local, *mappable}, key=rank)
     else:
-        # Resizable BAR first: the host then writes straight into device memory. Never fall back to host memory: a
-        # kernel that reads over the bus is slower than an error is annoying.
+        # Resizable BAR first: the host then writes straight into device memory. Never fall back to host
+        # memory: a kernel that reads over the bus is slower than an error is annoying.
         whole = [i for i in local if heap_size[i] >= _WHOLE * largest]
         device = sorted(whole, key=lambda i: flags(i) & _MAPPABLE != _MAPPABLE)
 
@@ -78,7 +85,9 @@ def plan(info: DeviceInfo, allowed: int = 0xFFFFFFFF) -> MemoryPlan:
 
     return MemoryPlan(
         device=tuple(device),
-        upload=first(having(_MAPPABLE, DEVICE_LOCAL | HOST_CACHED), having(_MAPPABLE, DEVICE_LOCAL), mappable),
+        upload=first(
+            having(_MAPPABLE, DEVICE_LOCAL | HOST_CACHED), having(_MAPPABLE, DEVICE_LOCAL), mappable
+        ),
         download=first(
             having(_MAPPABLE | HOST_CACHED, DEVICE_LOCAL), having(_MAPPABLE | HOST_CACHED), having(_MAPPABLE)
         ),

@@ -1,7 +1,8 @@
-"""The devices of this machine: enumeration, and reading limits, features and cooperative shapes from the driver.
+"""The devices of this machine: enumeration, and reading limits, features and cooperative shapes from the
+driver.
 
-`deviceinfo` has the dataclasses, `features` the feature tables, `selection` the choice; the names others need are
-re-exported here.
+`deviceinfo` has the dataclasses, `features` the feature tables, `selection` the choice; the names others need
+are re-exported here.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def list_devices() -> tuple[DeviceInfo, ...]:
 
 
 def enumerate_devices(owner: Instance) -> list[tuple[Any, DeviceInfo]]:
-    """(VkPhysicalDevice, DeviceInfo) of every device of an instance, with the overrides of VKINDUCTOR_LIMITS applied."""
+    """(VkPhysicalDevice, DeviceInfo) of every device of an instance, with the overrides of VKINDUCTOR_LIMITS
+    applied.
+    """
     ffi, lib = owner.ffi, owner.lib
     count = ffi.new("uint32_t *")
     check(lib.vkEnumeratePhysicalDevices(owner.handle, count, ffi.NULL), "vkEnumeratePhysicalDevices")
@@ -116,7 +119,9 @@ def compute_queue_family(owner: Instance, handle: Any) -> tuple[int, int] | None
     lib.vkGetPhysicalDeviceQueueFamilyProperties(handle, count, ffi.NULL)
     families = ffi.new("VkQueueFamilyProperties[]", max(count[0], 1))
     lib.vkGetPhysicalDeviceQueueFamilyProperties(handle, count, families)
-    usable = [i for i in range(count[0]) if families[i].queueFlags & _QUEUE_COMPUTE and families[i].queueCount]
+    usable = [
+        i for i in range(count[0]) if families[i].queueFlags & _QUEUE_COMPUTE and families[i].queueCount
+    ]
     if not usable:
         return None
     best = min(usable, key=lambda i: bool(families[i].queueFlags & _QUEUE_GRAPHICS))
@@ -246,7 +251,8 @@ class _Reader:
         raw = self.ffi.new("VkPhysicalDeviceMemoryProperties *")
         self.lib.vkGetPhysicalDeviceMemoryProperties(self.handle, raw)
         heaps = tuple(
-            Heap(raw.memoryHeaps[i].size, bool(raw.memoryHeaps[i].flags & 1)) for i in range(raw.memoryHeapCount)
+            Heap(raw.memoryHeaps[i].size, bool(raw.memoryHeaps[i].flags & 1))
+            for i in range(raw.memoryHeapCount)
         )
         types = tuple(
             MemoryType(raw.memoryTypes[i].propertyFlags, raw.memoryTypes[i].heapIndex)
@@ -290,11 +296,16 @@ class _Reader:
         found = []
         for i in range(count[0]):
             item = items[i]
-            types = [_COMPONENTS.get(int(getattr(item, f"{x}Type")), "unknown") for x in ("A", "B", "C", "Result")]
+            types = [
+                _COMPONENTS.get(int(getattr(item, f"{x}Type")), "unknown") for x in ("A", "B", "C", "Result")
+            ]
             found.append(
                 CooperativeShape(
-                    *(getattr(item, f"{x}{suffix}") for x in "MNK"),
-                    *types,
+                    **{x.lower(): getattr(item, f"{x}{suffix}") for x in "MNK"},
+                    a=types[0],
+                    b=types[1],
+                    c=types[2],
+                    result=types[3],
                     scope=_SCOPES.get(int(item.scope), "other"),
                     saturating=bool(item.saturatingAccumulation),
                     flexible=flexible,

@@ -1,6 +1,8 @@
-"""From GLSL to compute pipelines: the in-process cache, the SPIR-V cache on disk and the driver's pipeline cache.
+"""From GLSL to compute pipelines: the in-process cache, the SPIR-V cache on disk and the driver's pipeline
+cache.
 
-Owns VkPipeline and VkPipelineLayout objects. Compiling is `spirv`'s, storing `store`'s, rendering GLSL the callers'.
+Owns VkPipeline and VkPipelineLayout objects. Compiling is `spirv`'s, storing `store`'s, rendering GLSL the
+callers'.
 """
 
 from __future__ import annotations
@@ -44,11 +46,12 @@ _CACHE_HEADER = struct.Struct("<IIII16s")
 class KernelSource:
     """Everything a pipeline is made of.
 
-    glsl: the whole compute shader; entry point main. layout: its arguments, declared by `layout.glsl(inline_args)`.
-    inline_args: arguments are push constants; otherwise those hold the address of an argument block.
-    specialization: (constant id, value) pairs; a bool or an int is 32 bits (64 when it does not fit), a float is 32.
-    subgroup_size: the size the shader needs, None for the device's default. full_subgroups: every subgroup of a workgroup
-    is full (its x size must be a multiple of the subgroup size).
+    glsl: the whole compute shader; entry point main. layout: its arguments, declared by
+    `layout.glsl(inline_args)`. inline_args: arguments are push constants; otherwise those hold the address of
+    an argument block. specialization: (constant id, value) pairs; a bool or an int is 32 bits (64 when it
+    does not fit), a float is 32. subgroup_size: the size the shader needs, None for the device's default.
+    full_subgroups: every subgroup of a workgroup is full (its x size must be a multiple of the subgroup
+    size).
     """
 
     name: str
@@ -61,7 +64,9 @@ class KernelSource:
 
 
 class Pipeline:
-    """A pipeline ready to dispatch. pack: values of the arguments in declared order -> bytes for `Stream.dispatch`."""
+    """A pipeline ready to dispatch. pack: values of the arguments in declared order -> bytes for
+    `Stream.dispatch`.
+    """
 
     __slots__ = ("handle", "inline_args", "layout", "pack", "source")
 
@@ -87,7 +92,9 @@ class PipelineCache:
         self._new = 0
         self._saved_at = time.monotonic()
         info = device.info
-        self.target = Target((1, 3) if min(info.api_version[:2], device.instance.api_version) >= (1, 3) else (1, 2))
+        self.target = Target(
+            (1, 3) if min(info.api_version[:2], device.instance.api_version) >= (1, 3) else (1, 2)
+        )
 
     def get(self, source: KernelSource) -> Pipeline:
         """The pipeline of a source, compiled on its first request.
@@ -141,11 +148,14 @@ class PipelineCache:
             valid = limits.subgroup_size_min <= size <= limits.subgroup_size_max and size & (size - 1) == 0
             if not (features.subgroup_size_control and valid):
                 raise UnsupportedError(
-                    f"kernel {source.name!r} wants subgroups of {size}; the device offers {limits.subgroup_size_min} to "
-                    f"{limits.subgroup_size_max}{'' if features.subgroup_size_control else ' and no choice'}"
+                    f"kernel {source.name!r} wants subgroups of {size}; the device offers "
+                    f"{limits.subgroup_size_min} to {limits.subgroup_size_max}"
+                    f"{'' if features.subgroup_size_control else ' and no choice'}"
                 )
         if source.full_subgroups and not features.compute_full_subgroups:
-            raise UnsupportedError(f"kernel {source.name!r} wants full subgroups, which the device does not promise")
+            raise UnsupportedError(
+                f"kernel {source.name!r} wants full subgroups, which the device does not promise"
+            )
 
     def _layout(self, push_bytes: int) -> Any:
         layout = self._layouts.get(push_bytes)
@@ -159,7 +169,8 @@ class PipelineCache:
                 info.pushConstantRangeCount, info.pPushConstantRanges = 1, pushed
             out = ffi.new("VkPipelineLayout *")
             check(
-                self._vk.vkCreatePipelineLayout(self._device.handle, info, ffi.NULL, out), "vkCreatePipelineLayout"
+                self._vk.vkCreatePipelineLayout(self._device.handle, info, ffi.NULL, out),
+                "vkCreatePipelineLayout",
             )
             layout = self._layouts[push_bytes] = out[0]
         return layout
@@ -178,7 +189,12 @@ class PipelineCache:
         specialization, kept = self._specialization(source)
         info = ffi.new("VkComputePipelineCreateInfo *")
         info.sType, info.layout, info.basePipelineIndex = 29, layout, -1
-        info.stage.sType, info.stage.stage, info.stage.module, info.stage.pName = 18, _STAGE_COMPUTE, module[0], entry
+        info.stage.sType, info.stage.stage, info.stage.module, info.stage.pName = (
+            18,
+            _STAGE_COMPUTE,
+            module[0],
+            entry,
+        )
         info.stage.pSpecializationInfo = specialization
         if source.subgroup_size is not None and self._device.info.features.subgroup_size_control:
             required.sType, required.requiredSubgroupSize = 1000225001, source.subgroup_size
@@ -200,8 +216,9 @@ class PipelineCache:
         if result < 0:
             compiler = self._device.compiler
             raise ShaderCompileError(
-                f"{self._device.info} refused kernel {source.name!r} ({result_name(result)}), compiled by {compiler.name} "
-                f"{compiler.version} for {self.target}; specialization {source.specialization}:\n{numbered(source.glsl)}"
+                f"{self._device.info} refused kernel {source.name!r} ({result_name(result)}), compiled by "
+                f"{compiler.name} {compiler.version} for {self.target}; specialization "
+                f"{source.specialization}:\n{numbered(source.glsl)}"
             )
 
     def _specialization(self, source: KernelSource) -> tuple[Any, list[Any]]:
@@ -216,7 +233,12 @@ class PipelineCache:
             data += packed
         raw = ffi.new("char[]", data)
         info = ffi.new("VkSpecializationInfo *")
-        info.mapEntryCount, info.pMapEntries, info.dataSize, info.pData = len(entries), entries, len(data), raw
+        info.mapEntryCount, info.pMapEntries, info.dataSize, info.pData = (
+            len(entries),
+            entries,
+            len(data),
+            raw,
+        )
         return info, [entries, raw]
 
     # The driver's own cache.
@@ -237,12 +259,17 @@ class PipelineCache:
             info = ffi.new("VkPipelineCacheCreateInfo *")
             info.sType, info.initialDataSize, info.pInitialData = 17, len(blob), data
             out = ffi.new("VkPipelineCache *")
-            check(self._vk.vkCreatePipelineCache(self._device.handle, info, ffi.NULL, out), "vkCreatePipelineCache")
+            check(
+                self._vk.vkCreatePipelineCache(self._device.handle, info, ffi.NULL, out),
+                "vkCreatePipelineCache",
+            )
             self._cache, self._saved = out[0], blob
         return self._cache
 
     def _fits(self, blob: bytes) -> bool:
-        """Whether a blob's header names this device: drivers should check that themselves, and some crash instead."""
+        """Whether a blob's header names this device: drivers should check that themselves, and some crash
+        instead.
+        """
         if len(blob) < _CACHE_HEADER.size:
             return False
         length, version, vendor, device, uuid = _CACHE_HEADER.unpack_from(blob)

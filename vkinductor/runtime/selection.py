@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from vkinductor.runtime.deviceinfo import DeviceInfo, Features, Limits
 from vkinductor.runtime.errors import NoDeviceError, UnsupportedError, VulkanError
@@ -36,7 +37,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
-def missing_requirements(api: tuple[int, ...], features: Features, has_compute_queue: bool = True) -> tuple[str, ...]:
+def missing_requirements(
+    api: tuple[int, ...], features: Features, has_compute_queue: bool = True
+) -> tuple[str, ...]:
     """What a device lacks of what the runtime requires, in words; empty when it can be used."""
     missing = []
     if tuple(api[:2]) < MIN_API:
@@ -50,16 +53,17 @@ def missing_requirements(api: tuple[int, ...], features: Features, has_compute_q
 def describe(devices: Sequence[DeviceInfo]) -> str:
     """One indented line a device, for error messages."""
     return "\n".join(
-        f"  {device}" + (f": lacks {', '.join(device.missing)}" if device.missing else "") for device in devices
+        f"  {device}" + (f": lacks {', '.join(device.missing)}" if device.missing else "")
+        for device in devices
     )
 
 
 def choose(devices: Sequence[DeviceInfo], selector: str | None = None) -> DeviceInfo:
     """The device to open.
 
-    selector: None takes the first usable device of the best kind. Otherwise an index in enumeration order, a UUID (with
-    or without dashes), or a part of the name, in any case; among several matches the best kind wins. Digits that are no
-    valid index are tried as a name ("4090").
+    selector: None takes the first usable device of the best kind. Otherwise an index in enumeration order, a
+    UUID (with or without dashes), or a part of the name, in any case; among several matches the best kind
+    wins. Digits that are no valid index are tried as a name ("4090").
 
     Raises:
         NoDeviceError: no devices, or none matches; the message lists them.
@@ -67,10 +71,12 @@ def choose(devices: Sequence[DeviceInfo], selector: str | None = None) -> Device
     """
     if not devices:
         raise NoDeviceError(
-            "no Vulkan device was found. Install a driver: your GPU vendor's, or Mesa's mesa-vulkan-drivers for the CPU; "
-            "`vulkaninfo --summary` lists what the loader sees"
+            "no Vulkan device was found. Install a driver: your GPU vendor's, or Mesa's mesa-vulkan-drivers "
+            "for the CPU; `vulkaninfo --summary` lists what the loader sees"
         )
-    ranked = sorted(devices, key=lambda d: KIND_ORDER.index(d.kind) if d.kind in KIND_ORDER else len(KIND_ORDER))
+    ranked = sorted(
+        devices, key=lambda d: KIND_ORDER.index(d.kind) if d.kind in KIND_ORDER else len(KIND_ORDER)
+    )
     if selector is None:
         usable = [device for device in ranked if not device.missing]
         if not usable:
@@ -81,7 +87,8 @@ def choose(devices: Sequence[DeviceInfo], selector: str | None = None) -> Device
     matches = matches or [d for d in ranked if selector.lower() in d.name.lower()]
     if not matches:
         raise NoDeviceError(
-            f"VKINDUCTOR_DEVICE={selector!r} matches no device. Give an index, a part of a name or a UUID of:\n"
+            f"VKINDUCTOR_DEVICE={selector!r} matches no device. Give an index, a part of a name or a UUID of:"
+            f"\n"
             f"{describe(devices)}"
         )
     chosen = next((d for d in matches if not d.missing), matches[0])
@@ -93,7 +100,7 @@ def choose(devices: Sequence[DeviceInfo], selector: str | None = None) -> Device
     return chosen
 
 
-def _parse(name: str, text: str, template: object) -> object:
+def _parse(name: str, text: str, template: Any) -> Any:
     if isinstance(template, bool):
         return text.lower() not in ("0", "false", "off", "no")
     if isinstance(template, tuple):
@@ -107,12 +114,12 @@ def _parse(name: str, text: str, template: object) -> object:
 def apply_overrides(limits: Limits, features: Features, text: str) -> tuple[Limits, Features]:
     """`limits` and `features` with the overrides of VKINDUCTOR_LIMITS: name=value, separated by commas.
 
-    Names are fields of Limits and Features and those of `ALIASES`; three-dimensional limits are written 64x1x1. A limit
-    can only be lowered and a feature only be switched off, because the driver would not keep a promise we invent;
-    the two minimum alignments and min sizes can only be raised for the same reason.
+    Names are fields of Limits and Features and those of `ALIASES`; three-dimensional limits are written
+    64x1x1. A limit can only be lowered and a feature only be switched off, because the driver would not keep
+    a promise we invent; the two minimum alignments and min sizes can only be raised for the same reason.
 
     Raises:
-        VulkanError: an unknown name, a value that does not parse, or one that asks for more than the device has.
+        VulkanError: an unknown name, a value that does not parse, or more than the device has.
     """
     limit_fields = {f.name for f in dataclasses.fields(Limits)}
     feature_fields = {f.name for f in dataclasses.fields(Features)}
@@ -141,12 +148,13 @@ def apply_overrides(limits: Limits, features: Features, text: str) -> tuple[Limi
     return limits, features
 
 
-# Limits for which a larger number is the tighter one; the others that may not change at all are facts about timing.
+# Limits for which a larger number is the tighter one; the others that may not change at all are facts about
+# timing.
 _RAISE_ONLY = ("min_storage_alignment", "non_coherent_atom_size", "subgroup_size_min")
 
 
-def _check_direction(name: str, old: object, new: object) -> None:
-    pairs = list(zip(old, new, strict=True)) if isinstance(old, tuple) and isinstance(new, tuple) else [(old, new)]
+def _check_direction(name: str, old: Any, new: Any) -> None:
+    pairs = list(zip(old, new, strict=True)) if isinstance(old, tuple) else [(old, new)]
     raises = name in _RAISE_ONLY
     for before, after in pairs:
         if (after < before) if raises else (after > before):

@@ -1,7 +1,7 @@
 """Host-visible memory that passes data to and from the device: argument blocks, uploads, downloads.
 
-Owns a ring of chunks. A piece stays valid until the submission it was taken for has finished; which one that is, and
-waiting for it, is the stream's business.
+Owns a ring of chunks. A piece stays valid until the submission it was taken for has finished; which one that
+is, and waiting for it, is the stream's business.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ class _Chunk:
 
 
 class HostRing:
-    """Chunks of one memory type, handed out in order and taken up again when their last submission has finished.
+    """Chunks of one memory type, handed out in order and taken up again when their last submission has
+    finished.
 
-    chunk_bytes: size of a chunk and of the largest piece. max_chunks: beyond these, `wait` is asked for the oldest.
-    next_value: the value that the submission being recorded will signal. completed: the value reached so far.
+    chunk_bytes: size of a chunk and of the largest piece. max_chunks: beyond these, `wait` is asked for the
+    oldest. next_value: the value that the submission being recorded will signal. completed: the value reached
+    so far.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Counters of what the runtime did, as plain integers. Owns counting only; who counts what is said beside each field."""
+"""Counters of what the runtime did, as plain integers. Owns counting only; who counts what is said beside
+each field.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from typing import Any
 
 
 class Stats:
-    """Mutable counters. Increments are plain `+=`: exact in one thread, good enough for reports across threads."""
+    """Mutable counters. Increments are plain `+=`: exact in one thread, good enough for reports across
+    threads.
+    """
 
     __slots__ = (
         "allocations",  # Allocator.allocate calls that succeeded

@@ -1,7 +1,8 @@
-"""The stream: dispatches and transfers in order on one queue, with barriers only where two of them really conflict.
+"""The stream: dispatches and transfers in order on one queue, with barriers only where two of them really
+conflict.
 
-Owns the public operations and their order. Hazards are found by `hazards`, barriers recorded by `barriers`, command
-buffers and waits are `submissions`', memory for staging is `staging`'s.
+Owns the public operations and their order. Hazards are found by `hazards`, barriers recorded by `barriers`,
+command buffers and waits are `submissions`', memory for staging is `staging`'s.
 
 Thread-safe. It never allocates tensor memory while it holds its lock (see `memory.Allocator.synchronize`).
 """
@@ -32,12 +33,12 @@ _ARGUMENT_RING = (256 << 10, 16)
 _UPLOAD_RING = (8 << 20, 4)
 _DOWNLOAD_RING = (8 << 20, 3)
 
-# Reading uncached mapped memory costs about 1 us for each few bytes (H100); a staged copy costs a submit and a wait,
-# about 50 us.
+# Reading uncached mapped memory costs about 1 us for each few bytes (H100); a staged copy costs a submit and
+# a wait, about 50 us.
 _DIRECT_READ_BYTES = 256
 
-# A submit holds at most this much work, by device kind: (dispatches, bytes, FLOPs). Integrated GPUs are shared with the
-# desktop and their watchdogs bite within seconds.
+# A submit holds at most this much work, by device kind: (dispatches, bytes, FLOPs). Integrated GPUs are
+# shared with the desktop and their watchdogs bite within seconds.
 _SUBMIT_LIMITS = {
     "integrated": (128, 4 << 30, 20_000_000_000),
     "virtual": (128, 4 << 30, 20_000_000_000),
@@ -54,7 +55,9 @@ _STAGE_COMPUTE = 0x20
 
 
 class Stream:
-    """One in-order queue. Ranges are (address, nbytes); the sequences passed in must not be changed afterwards."""
+    """One in-order queue. Ranges are (address, nbytes); the sequences passed in must not be changed
+    afterwards.
+    """
 
     def __init__(self, device: Device) -> None:
         self.lock = threading.RLock()
@@ -78,10 +81,17 @@ class Stream:
         self._push_view = device.ffi.buffer(self._push_data)
         self._region = device.ffi.new("VkBufferCopy *")
         plan = device.blocks.plan
-        ring = self._submissions.next_value, self._submissions.completed, self._wait
-        self._arguments = HostRing(device.blocks, plan.arguments, *_ARGUMENT_RING, *ring)
-        self._uploads = HostRing(device.blocks, plan.upload, *_UPLOAD_RING, *ring)
-        self._downloads = HostRing(device.blocks, plan.download, *_DOWNLOAD_RING, *ring)
+
+        def ring(memory_type: int, chunk_bytes: int, chunks: int) -> HostRing:
+            numbers = self._submissions
+            wait = self._wait
+            return HostRing(
+                device.blocks, memory_type, chunk_bytes, chunks, numbers.next_value, numbers.completed, wait
+            )
+
+        self._arguments = ring(plan.arguments, *_ARGUMENT_RING)
+        self._uploads = ring(plan.upload, *_UPLOAD_RING)
+        self._downloads = ring(plan.download, *_DOWNLOAD_RING)
 
     # Compute.
 
@@ -97,8 +107,8 @@ class Stream:
     ) -> None:
         """Run `pipeline` on `groups` workgroups with packed arguments (`pipeline.pack(...)`).
 
-        reads, writes: the address ranges it touches; an in-place range is in both. cost_bytes, cost_flops: estimates,
-        which bound a submit. No groups is no work.
+        reads, writes: the address ranges it touches; an in-place range is in both. cost_bytes, cost_flops:
+        estimates, which bound a submit. No groups is no work.
 
         Raises:
             UnsupportedError: more groups than the device takes (fold them, see `grid`).
@@ -137,7 +147,11 @@ class Stream:
             counters.dispatches += 1
             self._bytes += cost_bytes
             self._flops += cost_flops
-            if len(journal) >= self._submit_at or self._bytes >= self._max_bytes or self._flops >= self._max_flops:
+            if (
+                len(journal) >= self._submit_at
+                or self._bytes >= self._max_bytes
+                or self._flops >= self._max_flops
+            ):
                 self._submit()
 
     def _argument_block(self, args: bytes) -> bytes:
@@ -150,7 +164,9 @@ class Stream:
     # Transfers.
 
     def copy(self, dst: int, src: int, nbytes: int) -> None:
-        """Copy between device addresses; the ranges may overlap (the result is as if src had been read first)."""
+        """Copy between device addresses; the ranges may overlap (the result is as if src had been read
+        first).
+        """
         if nbytes <= 0 or dst == src:
             return
         with self.lock:
@@ -181,7 +197,8 @@ class Stream:
     def fill(self, dst: int, nbytes: int, value: int, width: int | None = None) -> None:
         """Fill a range with a repeated little-endian pattern of `width` bytes (1, 2 or 4), starting at dst.
 
-        width None: 1 for a value under 256, else 4. Any address and length; a trailing part of the pattern is cut off.
+        width None: 1 for a value under 256, else 4. Any address and length; a trailing part of the pattern is
+        cut off.
         """
         if nbytes <= 0:
             return
@@ -303,7 +320,8 @@ class Stream:
 
     @contextmanager
     def timed(self) -> Iterator[Timer]:
-        """Measure the commands recorded inside on the device: `with stream.timed() as t: ...; t.milliseconds`.
+        """Measure the commands recorded inside on the device: `with stream.timed() as t: ...;
+        t.milliseconds`.
 
         Raises:
             UnsupportedError: the device's queue has no timestamps.
@@ -376,7 +394,9 @@ class Stream:
         slot.journal.append((name, reads, writes))
         return slot.command
 
-    def _record_copy(self, command: Any, src: Any, src_offset: int, dst: Any, dst_offset: int, nbytes: int) -> None:
+    def _record_copy(
+        self, command: Any, src: Any, src_offset: int, dst: Any, dst_offset: int, nbytes: int
+    ) -> None:
         region = self._region
         region.srcOffset, region.dstOffset, region.size = src_offset, dst_offset, nbytes
         self._vk.vkCmdCopyBuffer(command, src, dst, 1, region)
@@ -385,7 +405,9 @@ class Stream:
         counters.copies += 1
         self._bytes += nbytes
         current = self._submissions.current
-        if self._bytes >= self._max_bytes or (current is not None and len(current.journal) >= self._submit_at):
+        if self._bytes >= self._max_bytes or (
+            current is not None and len(current.journal) >= self._submit_at
+        ):
             self._submit()
 
     def _check_range(self, address: int, nbytes: int) -> None:

@@ -1,7 +1,7 @@
 """The queue: command buffers in a ring, one timeline semaphore, submits and waits, and what is in flight.
 
-Owns which submission is being recorded and which have finished. What goes into the command buffers is the stream's
-business, and so is the lock: nothing here is thread-safe by itself.
+Owns which submission is being recorded and which have finished. What goes into the command buffers is the
+stream's business, and so is the lock: nothing here is thread-safe by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from vkinductor.runtime.stats import counters
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
 
-# Submissions in flight before recording waits for the oldest. A few keep the device busy; more only hold memory.
+# Submissions in flight before recording waits for the oldest. A few keep the device busy; more only hold
+# memory.
 SLOTS = 8
 
 # A wait returns to Python this often, so that Ctrl-C works.
@@ -149,7 +150,9 @@ class Submissions:
         counters.submits += 1
 
     def wait(self, value: int) -> None:
-        """Return when the submission of this value has finished; submits it first if it is still being recorded."""
+        """Return when the submission of this value has finished; submits it first if it is still being
+        recorded.
+        """
         if value <= self._done:
             return
         if value > self.submitted:
@@ -186,9 +189,10 @@ class Submissions:
         shown = ", ".join(names[-_NAMES_SHOWN:]) or "nothing that this process recorded"
         more = f" (the last {_NAMES_SHOWN} of {len(names)})" if len(names) > _NAMES_SHOWN else ""
         self.failure = DeviceLostError(
-            f"{self._device.info.name} was lost ({what}). In flight{more}: {shown}. Either a kernel ran longer than the "
-            "system allows or accessed memory it must not (try options={'check_bounds': True}), or the driver failed "
-            "(see the system's log). This process cannot use the device any more: start a new one"
+            f"{self._device.info.name} was lost ({what}). In flight{more}: {shown}. Either a kernel ran "
+            "longer than the system allows or accessed memory it must not (try options={'check_bounds': True}), "
+            "or the driver failed (see the system's log). This process cannot use the device any more: start a "
+            "new one"
         )
         raise self.failure
 

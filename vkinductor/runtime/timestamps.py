@@ -1,4 +1,6 @@
-"""GPU timestamps around recorded commands. Owns the query pool; the stream records into its own command buffers."""
+"""GPU timestamps around recorded commands. Owns the query pool; the stream records into its own command
+buffers.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class TimestampPool:
             UnsupportedError: the device's queue has no timestamps.
         """
         if not self._device.info.limits.timestamp_valid_bits:
-            raise UnsupportedError(f"{self._device.info.name} has no timestamps on its compute queue: time on the host")
+            raise UnsupportedError(
+                f"{self._device.info.name} has no timestamps on its compute queue: time on the host"
+            )
         with self._stream.lock:
             if self._pool is None:
                 self._create()
