@@ -1,1 +1,62 @@
-"""vkinductor: torch.compile for every GPU that has a Vulkan driver."""
+"""vkinductor: ``torch.compile`` for every GPU that has a Vulkan driver.
+
+``import vkinductor`` registers the torch device "vulkan" and nothing more: Vulkan is opened, and Inductor loaded,
+when something first needs them. ``torch.compile(model, backend="vulkan")`` needs no import at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+from vkinductor.runtime.errors import (
+    CacheError,
+    DeviceLostError,
+    NoDeviceError,
+    ShaderCompileError,
+    UnsupportedError,
+    VulkanError,
+    VulkanOutOfMemoryError,
+)
+
+from ._api import (
+    cache_stats,
+    device_count,
+    device_info,
+    device_name,
+    empty_cache,
+    is_available,
+    memory_stats,
+    register,
+    reset_stats,
+    stats,
+    synchronize,
+)
+
+__all__ = [
+    "CacheError",
+    "DeviceLostError",
+    "NoDeviceError",
+    "ShaderCompileError",
+    "UnsupportedError",
+    "VulkanError",
+    "VulkanOutOfMemoryError",
+    "cache_stats",
+    "device_count",
+    "device_info",
+    "device_name",
+    "empty_cache",
+    "is_available",
+    "memory_stats",
+    "register",
+    "reset_stats",
+    "stats",
+    "synchronize",
+]
+
+register()
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"module 'vkinductor' has no attribute {name!r}; it offers {', '.join(__all__)}")

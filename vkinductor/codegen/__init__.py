@@ -1,1 +1,28 @@
+"""Inductor IR to Vulkan: an out-of-tree Inductor backend that writes GLSL compute shaders.
 
+``register()`` tells Inductor and Dynamo about the device; everything else is called by Inductor.
+"""
+
+from __future__ import annotations
+
+import functools
+
+
+@functools.cache
+def register() -> None:
+    """Register scheduling, wrapper, device interface and passes for device "vulkan". Idempotent; imports Inductor."""
+    from torch._dynamo.device_interface import register_interface_for_device
+    from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
+
+    from . import compat, matmul
+    from .interface import VulkanInterface
+    from .scheduling import VulkanScheduling
+    from .wrapper import VulkanDeviceOps, VulkanWrapper
+
+    compat.check()
+    compat.treat_as_gpu("vulkan")
+    register_interface_for_device("vulkan", VulkanInterface)
+    register_interface_for_device("vulkan:0", VulkanInterface)
+    register_device_op_overrides("vulkan", VulkanDeviceOps())
+    register_backend_for_device("vulkan", VulkanScheduling, VulkanWrapper)
+    matmul.register()

@@ -1,0 +1,82 @@
+"""Every private part of Inductor and Dynamo that this package changes, in one place.
+
+Tried on torch 2.11, 2.13 and 2.14. ``check`` runs at registration and names what a torch version lacks.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import sympy
+import torch
+
+from vkinductor.runtime.errors import UnsupportedError
+
+TESTED = ("2.11", "2.12", "2.13", "2.14")
+
+# module, attribute: what the patches below and the subclasses lean on.
+_NEEDED = (
+    ("torch._inductor.utils", "GPU_TYPES"),
+    ("torch._inductor.scheduler", "Scheduler.create_backend"),
+    ("torch._inductor.codegen.simd", "SIMDKernel.codegen_iteration_ranges_entry"),
+    ("torch._inductor.codegen.simd", "SIMDScheduling.codegen_node_schedule"),
+    ("torch._inductor.codegen.common", "register_backend_for_device"),
+    ("torch._inductor.codegen.wrapper", "PythonWrapperCodegen.make_allocation"),
+    ("torch._inductor.dtype_propagation", "promote_types"),
+    ("torch._dynamo.device_interface", "register_interface_for_device"),
+)
+
+
+def check() -> None:
+    """Raise UnsupportedError that names what this torch lacks of the interfaces built on."""
+    import importlib
+
+    missing = []
+    for module, path in _NEEDED:
+        try:
+            functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        except (ImportError, AttributeError):
+            missing.append(f"{module}.{path}")
+    if missing:
+        raise UnsupportedError(
+            f"torch {torch.__version__} lacks {', '.join(missing)}. vkinductor is known to work with torch "
+            f"{', '.join(TESTED)}: install one of these."
+        )
+
+
+def size_hint(expr: Any) -> int:
+    """A likely value of a size (itself when static); a kernel's layout may depend on it, its result never."""
+    from torch._inductor.virtualized import V
+
+    if isinstance(expr, (int, sympy.Integer)):
+        return int(expr)
+    return int(V.graph.sizevars.optimization_hint(expr, fallback=1024))
+
+
+def treat_as_gpu(device_type: str) -> None:
+    """Make Inductor's is_gpu() true for ``device_type``, without Triton being asked for."""
+    from torch._inductor import scheduler, utils
+
+    # get_gpu_type() probes torch.<type>.is_available() of each entry and caches its answer: ask before adding.
+    utils.get_gpu_type()
+    if device_type not in utils.GPU_TYPES:
+        utils.GPU_TYPES.append(device_type)
+    original = scheduler.Scheduler.create_backend
+    if getattr(original, "vkinductor", False):
+        return
+
+    @functools.wraps(original)
+    def create_backend(self: Any, device: torch.device) -> Any:
+        if device.type != device_type:
+            return original(self, device)
+        from torch._inductor.codegen.common import get_scheduling_for_device
+        from torch._inductor.virtualized import V
+
+        V.graph.add_device_info(device)
+        scheduling = get_scheduling_for_device(device.type)
+        assert scheduling is not None
+        return scheduling(self)
+
+    create_backend.vkinductor = True  # type: ignore[attr-defined]
+    scheduler.Scheduler.create_backend = create_backend  # type: ignore[method-assign]

@@ -1,0 +1,102 @@
+"""How a kernel is laid out on the device: workgroup size, lanes a row, rows a workgroup.
+
+These are starting points by device class, from the device's limits; tuning replaces them by measurement.
+``override`` forces values, which is how tests reach every layout on any driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vkinductor.runtime.deviceinfo import DeviceInfo
+
+# A lane keeps at most this many row elements in registers (the array is fully unrolled).
+MAX_ELEMENTS_IN_REGISTERS = 8
+
+# On a CPU driver a lane is one slot of a SIMD register and a workgroup barrier is a loop over all lanes:
+# lanes are added only to shorten the serial sum, which also bounds its rounding error.
+CPU_ELEMENTS_A_LANE = 64
+
+
+@dataclass(frozen=True)
+class PointwiseLayout:
+    """``workgroup`` invocations, one element each."""
+
+    workgroup: int
+
+
+@dataclass(frozen=True)
+class ReductionLayout:
+    """``lanes`` invocations share a row, ``rows`` rows share a workgroup.
+
+    ``elements`` > 0: the row lives in registers, that many elements a lane (persistent reduction);
+    0: each stage loops over the row again.
+    """
+
+    lanes: int
+    rows: int
+    elements: int
+
+    @property
+    def workgroup(self) -> int:
+        """Invocations a workgroup."""
+        return self.lanes * self.rows
+
+
+_overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vkinductor_layout", default={})  # noqa: B039
+
+
+@contextlib.contextmanager
+def override(**values: int) -> Iterator[None]:
+    """Force ``lanes``, ``rows``, ``elements`` or ``workgroup`` for kernels generated inside the context."""
+    token = _overrides.set({**_overrides.get(), **values})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+def _power_of_two_at_least(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _max_workgroup(info: DeviceInfo) -> int:
+    limit = min(info.limits.max_workgroup_invocations, info.limits.max_workgroup_size[0])
+    return 1 << (limit.bit_length() - 1)
+
+
+def pointwise(info: DeviceInfo) -> PointwiseLayout:
+    """Layout of an elementwise kernel on ``info``."""
+    workgroup = _overrides.get().get("workgroup", min(256, _max_workgroup(info)))
+    return PointwiseLayout(workgroup)
+
+
+def reduction(info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int) -> ReductionLayout:
+    """Layout of a reduction over rows of ``row`` elements (None when symbolic; then ``row_hint``)."""
+    forced = _overrides.get()
+    largest = _max_workgroup(info)
+    workgroup = min(256, largest)
+    if info.kind == "cpu":
+        lanes = _power_of_two_at_least(-(-row_hint // CPU_ELEMENTS_A_LANE))
+        workgroup = min(64, workgroup)
+    elif row_hint <= 32:
+        lanes = _power_of_two_at_least(row_hint)
+    else:
+        # Four elements a lane, but never so few lanes that few long rows leave the device idle.
+        lanes = max(32, _power_of_two_at_least(-(-row_hint // 4)))
+        if row_hint > 4 * workgroup:
+            workgroup = min(1024 if row_hint > 16384 else 512, largest)
+    lanes = forced.get("lanes", min(lanes, workgroup))
+    workgroup = max(workgroup, lanes)
+    rows = forced.get("rows", max(1, workgroup // lanes))
+    if "rows" not in forced:
+        while rows > 1 and rows // 2 >= rows_hint:
+            rows //= 2
+    elements = 0
+    if row is not None and -(-row // lanes) <= MAX_ELEMENTS_IN_REGISTERS:
+        elements = -(-row // lanes)
+    return ReductionLayout(lanes, rows, forced.get("elements", elements))

@@ -1,0 +1,445 @@
+"""One Inductor kernel as GLSL: loads, stores, masks, reductions and the sections they fall into.
+
+Scalar code: an invocation computes one element (pointwise) or its share of a row (reduction). Inductor
+decides what is fused and in which order; ops.py writes the expressions; sections.py moves values between
+scopes; the skeleton (bounds, grid, lanes, loops) is a Jinja template. Launching is launch.py's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
+from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
+from torch._inductor.utils import sympy_index_symbol, upcast_compute_type
+from torch._inductor.virtualized import OpsValue, V
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from vkinductor.runtime import context
+from vkinductor.runtime.abi import ArgumentLayout
+from vkinductor.templates import render
+
+from . import heuristics
+from .compat import size_hint
+from .ops import GlslOverrides, as_dtype
+from .printer import GlslPrinter
+from .reductions import ARG_REDUCTIONS, reduction
+from .sections import Section, hoist
+from .source import KernelText, assemble
+from .types import convert, glsl_type, literal
+
+
+class GlslCSE(CSE):
+    """Common subexpressions as typed GLSL declarations: ``float tmp3 = ...;``."""
+
+    def generate(  # type: ignore[override]
+        self,
+        buffer: IndentedBuffer,
+        expr: Any,
+        *,
+        bounds: ValueRanges[Any] | None = None,
+        write: bool = True,
+        assignment: bool = True,
+        dtype: torch.dtype | None = None,
+        shape: Any = None,
+    ) -> CSEVariable:
+        """The variable that holds ``expr`` (declared in ``buffer`` unless it already exists)."""
+        bounds = ValueRanges.unknown() if bounds is None else bounds
+        if isinstance(expr, OpsValue):
+            expr = expr.value
+        if isinstance(expr, CSEVariable):
+            expr.bounds = expr.bounds.tighten(bounds)
+            expr.use_count += 1
+            return expr
+        assert dtype is not None, f"value without a dtype: {expr}"
+        register = glsl_type(dtype).register
+        key = f"{register} {expr}"
+        var = self.try_get(key)
+        if var is not None and V.kernel.visible(var):
+            var.bounds = var.bounds.tighten(bounds)
+            var.use_count += 1
+            return var
+        var = self.newvar(bounds, dtype, ())
+        self.put(key, var)
+        if write:
+            buffer.writeline(f"{register} {var} = {expr};" if assignment else f"{expr};")
+        return var
+
+
+class VulkanKernel(SIMDKernel):
+    """Generates one pointwise or reduction kernel."""
+
+    overrides = GlslOverrides  # type: ignore[assignment]
+
+    def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
+        self.row_values: set[CSEVariable] = set()
+        super().__init__(tiling, **kwargs)
+        self.cse = GlslCSE()
+        self.set_index_dtype(self._index_dtype)
+        self.device_info = context.get().info
+        self.pending: list[PendingSection] = []
+        self.loop_indexing = IndentedBuffer()
+        self.accumulators = IndentedBuffer()
+        self.combines = IndentedBuffer()
+        self.row_stores = IndentedBuffer()
+        self.scalar_arguments: dict[str, torch.dtype] = {}
+        self.shared: dict[tuple[str, int], str] = {}
+        self.accumulator_ids = itertools.count()
+        self.written: set[str] = set()
+        self.is_reduction = self.features.is_reduction()
+        if self.is_reduction:
+            rows, row = self.features.numel, self.features.reduction_numel
+            static = int(row) if isinstance(row, (int, sympy.Integer)) else None
+            self.layout = heuristics.reduction(self.device_info, static, size_hint(row), size_hint(rows))
+        else:
+            self.pointwise_layout = heuristics.pointwise(self.device_info)
+
+    def set_index_dtype(self, dtype: torch.dtype) -> None:
+        """Compute indices in ``dtype`` (int32 or int64)."""
+        self._index_dtype = dtype
+        self.kexpr = GlslPrinter(self.index_dtype).doprint
+
+    # --- what SIMDKernel asks ------------------------------------------------------------------
+
+    def dtype_to_str(self, dtype: torch.dtype) -> str:
+        return glsl_type(dtype).register
+
+    def should_use_persistent_reduction(self) -> bool:
+        # Inductor's notion keeps a row in one block value; ours is decided by the layout. Saying no makes it
+        # close a loop section wherever a reduction's result is needed, which both of our forms want.
+        return False
+
+    def create_cse_var(self, name: str, bounds: Any, dtype: Any = None, shape: Any = None) -> CSEVariable:
+        var = CSEVariable(name, bounds, dtype, shape)
+        if not self.inside_reduction:
+            self.row_values.add(var)
+        return var
+
+    def visible(self, var: CSEVariable) -> bool:
+        """Whether ``var`` can be read here: a once-a-row section has no element to pick a loop value's slot by."""
+        return self.inside_reduction or not self.is_reduction or var in self.row_values
+
+    def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
+        line = f"const {self.index_dtype} {entry.name} = {self.kexpr(self.rename_indexing(entry.expr))};"
+        (self.loop_indexing if entry.is_reduction else self.indexing_code).writeline(line)
+
+    # --- memory --------------------------------------------------------------------------------
+
+    def element(self, var: str, index: sympy.Expr, dtype: torch.dtype) -> str:
+        """The GLSL lvalue of element ``index`` of buffer argument ``var``."""
+        text = self.index_to_str(index)
+        if self.index_dtype == "int":
+            return f"{var}.d[{text}]"
+        entry = glsl_type(dtype)
+        return f"{entry.buffer}(uint64_t({var}) + uint64_t({text}) * {entry.nbytes}ul).d[0]"
+
+    def load(self, name: str, index: sympy.Expr) -> CSEVariable:
+        var = self.args.input(name)
+        dtype = V.graph.get_dtype(name)
+        entry = glsl_type(dtype)
+        if V.graph.is_unspec_arg(name):
+            # A Python number that Dynamo turned into a zero-dimensional CPU tensor: passed by value.
+            self.scalar_arguments[var] = dtype
+            return self.cse.generate(
+                self.loads, f"ARG.{var}", dtype=upcast_compute_type(dtype), shape=()
+            )
+        index = self.prepare_indexing(index)
+        text = entry.load.format(self.element(var, index, dtype))
+        return self.cse.generate(self.loads, text, dtype=upcast_compute_type(dtype), shape=())
+
+    def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
+        line = self._store_line(name, index, value, mode)
+        if self.is_reduction and not self.inside_reduction:
+            line = f"if (lane == 0) {{ {line} }}"
+        self.stores.writeline(DeferredLine(name, line))
+
+    def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
+        self.row_stores.writeline(DeferredLine(name, self._store_line(name, index, value, None)))
+
+    def _store_line(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:
+        var = self.args.output(name)
+        self.written.add(var)
+        index = self.prepare_indexing(index)
+        dtype = V.graph.get_dtype(name)
+        entry = glsl_type(dtype)
+        if mode == "atomic_add":
+            return self._atomic_add(var, index, dtype, value)
+        return f"{self.element(var, index, dtype)} = {entry.store.format(as_dtype(value, dtype))};"
+
+    def _atomic_add(self, var: str, index: sympy.Expr, dtype: torch.dtype, value: CSEVariable) -> str:
+        text = as_dtype(value, upcast_compute_type(dtype))
+        self.atomic_add_found = True
+        return self.atomics.add(f"uint64_t({var})", self.index_to_str(index), dtype, text)
+
+    def indirect_symbol(self, var: CSEVariable | str) -> sympy.Symbol:
+        """A loaded value as an index: converted to the kernel's index type."""
+        dtype = var.dtype if isinstance(var, CSEVariable) and var.dtype is not None else torch.int64
+        index_dtype = self.get_index_dtype_as_torch_dtype()
+        text = convert(str(var), dtype, index_dtype)
+        bounds = var.bounds if isinstance(var, CSEVariable) else ValueRanges.unknown()
+        index = self.cse.generate(self.compute, f"({text})", bounds=bounds, dtype=index_dtype, shape=())
+        return sympy_index_symbol(str(index))
+
+    def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
+        # A wild index must not reach memory that has no bounds checks of its own: it is clamped. Reporting it
+        # is what options={"check_bounds": True} will be for.
+        if not isinstance(expr, sympy.Symbol) or not (lower or upper):
+            return
+        name, limit = self.index_to_str(expr), self.index_to_str(size)
+        index = self.index_dtype
+        self.compute.writeline(f"{name} = max(min({name}, {index}({limit}) - {index}(1)), {index}(0));")
+
+    def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> CSEVariable:
+        """``mask ? body() : other``, where ``body`` (and its loads) runs only under the mask."""
+        scoped = IndentedBuffer()
+        with self.swap_buffers(scoped):
+            self.cse.iter_buffer_ids = itertools.count()
+            self.cse.name_prefix = f"{self.cse.name_prefix}_m"
+            result = body()
+            result = result.value if isinstance(result, OpsValue) else result
+            if not isinstance(result, CSEVariable):
+                dtype = torch.float32 if isinstance(result, float) else torch.int64
+                result = self.cse.generate(scoped, literal(result, dtype), dtype=dtype, shape=())
+        dtype = result.dtype
+        assert dtype is not None
+        otherwise = as_dtype(other, dtype)
+        key = f"masked {mask} {scoped.getvalue()} {result} {otherwise}"
+        var = self.cse.try_get(key)
+        if var is None:
+            var = self.cse.newvar(dtype=dtype, shape=())
+            self.cse.put(key, var)
+            self.compute.writeline(f"{glsl_type(dtype).register} {var};")
+            self.compute.writeline(f"if ({as_dtype(mask, torch.bool)}) {{")
+            with self.compute.indent():
+                self.compute.splice(scoped)
+                self.compute.writeline(f"{var} = {result};")
+            self.compute.writeline(f"}} else {{ {var} = {otherwise}; }}")
+        return var
+
+    # --- reductions ----------------------------------------------------------------------------
+
+    def reduction(self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: Any, value: Any) -> Any:
+        """Fold ``value`` over the row; the result(s) are row values, readable after this section."""
+        assert self.inside_reduction
+        key = (src_dtype, reduction_type, value)
+        if key in self.cse.reduction_cache:
+            return self.cse.reduction_cache[key]
+        dtype, source = upcast_compute_type(dtype), upcast_compute_type(src_dtype)
+        index_dtype = self.get_index_dtype_as_torch_dtype()
+        values = list(value) if isinstance(value, (tuple, list)) else [value]
+        rule = reduction(str(reduction_type), dtype, source, index_dtype)
+        texts = [as_dtype(v, rule.dtypes[min(i, len(rule.dtypes) - 1)]) for i, v in enumerate(values)]
+        if reduction_type in ARG_REDUCTIONS and len(texts) == 1:
+            texts.append(f"{self.index_dtype}(r0_index)")
+        names = self._accumulate(rule, texts)
+        if reduction_type in ARG_REDUCTIONS:
+            picked = ARG_REDUCTIONS[reduction_type][1]
+        else:
+            picked = tuple(range(len(names)))
+        results = tuple(self._row_value(names[i], rule.dtypes[i]) for i in picked)
+        result = results[0] if len(results) == 1 else results
+        self.cse.reduction_cache[key] = result  # type: ignore[index,assignment]
+        return result
+
+    def _accumulate(self, rule: Any, values: list[str]) -> list[str]:
+        names = [f"acc{next(self.accumulator_ids)}" for _ in rule.dtypes]
+        registers = [glsl_type(d).register for d in rule.dtypes]
+        for name, register, identity in zip(names, registers, rule.identities, strict=True):
+            self.accumulators.writeline(f"{register} {name} = {identity};")
+        for line in rule.update(names, values):
+            self.compute.writeline(line)
+        if self.layout.lanes > 1:
+            counts: dict[str, int] = {}
+            slots = []
+            for name, register in zip(names, registers, strict=True):
+                count = counts[register] = counts.get(register, 0) + 1
+                slots.append((self._shared_array(register, count), name, register))
+            other = [f"other{i}" for i in range(len(names))]
+            text = render(
+                "fold.glsl.jinja",
+                lanes=self.layout.lanes,
+                slots=slots,
+                other=other,
+                combine=rule.combine(names, other),
+            )
+            for line in text.splitlines():
+                if line.strip():
+                    self.combines.writeline(line)
+        return names
+
+    def _shared_array(self, register: str, count: int) -> str:
+        # bool has no defined layout in shared memory on every driver: keep it in an int.
+        return self.shared.setdefault((register, count), f"shared_{register}_{count}")
+
+    def _row_value(self, name: str, dtype: torch.dtype) -> CSEVariable:
+        var = self.cse.newvar(dtype=dtype, shape=())
+        self.row_values.add(var)
+        self.combines.writeline(f"{glsl_type(dtype).register} {var} = {name};")
+        return var
+
+    # --- assembling ----------------------------------------------------------------------------
+
+    def codegen_body(self) -> None:
+        """Close the current section."""
+        looping = self.is_reduction and self.inside_reduction
+        section = PendingSection(
+            loop=looping,
+            before=self.accumulators,
+            body=[self.loop_indexing, self.loads, self.compute, self.stores],
+            after=self.combines,
+            row=self.row_stores,
+        )
+        if section.any():
+            self.pending.append(section)
+            self.loop_indexing, self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(4))
+            self.accumulators, self.combines, self.row_stores = (IndentedBuffer() for _ in range(3))
+        if not looping:
+            return
+        if not self.layout.elements:
+            # The next loop loads again: only what is the same for the whole row survives.
+            self.cse.invalidate(self.row_values)  # type: ignore[arg-type]
+        for tree in self.range_trees:
+            if tree.is_reduction:
+                tree.cache_clear()
+
+    @property
+    def atomics(self) -> Any:
+        """Emitter of atomic additions for this device."""
+        from .atomics import Atomics
+
+        return Atomics(self.device_info.features)
+
+    def codegen_kernel(self, name: str | None = None) -> str:  # type: ignore[override]
+        """The finished kernel as the expression that defines it in the wrapper."""
+        return self.text().python()
+
+    def text(self) -> KernelText:
+        """The finished kernel: GLSL and what launching it takes."""
+        self.codegen_body()
+        sections = [section.resolve() for section in self.pending]
+        pointers, fields = self._arguments()
+        numels = {
+            tree.prefix: self._numel(tree.prefix, tree.numel)
+            for tree in self.range_trees
+            if tree.prefix == "x" or self.is_reduction
+        }
+        layout = ArgumentLayout(tuple(fields))
+        common = {
+            "index": self.index_dtype,
+            "pointers": pointers,
+            "xnumel": numels.get("x", "1"),
+            "indexing": _lines(self.indexing_code),
+        }
+        if self.is_reduction:
+            hoisted = hoist(sections, max(1, self.layout.elements))
+            text, per_group = "reduction.glsl.jinja", self.layout.rows
+            specific = {
+                "lanes": self.layout.lanes,
+                "rows": self.layout.rows,
+                "elements": self.layout.elements,
+                "rnumel": numels["r0_"],
+                "hoisted": hoisted,
+                "sections": sections,
+                "shared": [(register, array) for (register, _), array in self.shared.items()],
+            }
+        else:
+            text, per_group = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
+            body = [line for s in sections for line in s.body]
+            specific = {"workgroup": self.pointwise_layout.workgroup, "body": body}
+        values = {**common, **specific}
+        return assemble(text, layout, self.device_info, values, per_group, sorted(self.written))
+
+    def _numel(self, prefix: str, numel: sympy.Expr) -> str:
+        if isinstance(numel, (int, sympy.Integer)):
+            return f"{self.index_dtype}({int(numel)}{'l' if self.index_dtype == 'int64_t' else ''})"
+        return f"ARG.{prefix}numel"
+
+    def _arguments(self) -> tuple[list[str], list[tuple[str, str]]]:
+        """Declarations of the buffer pointers, and the argument fields in call order."""
+        pointers: list[str] = []
+        fields: list[tuple[str, str]] = []
+        argdefs, call_args, _, _ = self.args.python_argdefs()
+        for definition, call_arg in zip(argdefs, call_args, strict=True):
+            inner = definition.name
+            if inner in self.scalar_arguments:
+                fields.append((inner, scalar_kind(self.scalar_arguments[inner])))
+            elif isinstance(call_arg, str):
+                entry = glsl_type(V.graph.get_dtype(call_arg))
+                fields.append((inner, "ptr"))
+                pointers.append(f"{entry.buffer} {inner} = {entry.buffer}(ARG.{inner});")
+            else:
+                kind = self._integer_kind()
+                if getattr(call_arg, "is_integer", True) is False:
+                    kind = "f64"
+                fields.append((inner, kind))
+                pointers.append(
+                    f"const {'double' if kind == 'f64' else self.index_dtype} {inner} = ARG.{inner};"
+                )
+        for tree in self._passed_numels():
+            fields.append((f"{tree.prefix}numel", self._integer_kind()))
+        return pointers, fields
+
+    def _integer_kind(self) -> str:
+        return "i32" if self.index_dtype == "int" else "i64"
+
+    def _passed_numels(self) -> list[Any]:
+        """Range trees whose length varies and so travels as an argument."""
+        return [
+            tree
+            for tree in self.range_trees
+            if not isinstance(tree.numel, (int, sympy.Integer)) and (not tree.is_reduction or self.is_reduction)
+        ]
+
+    def launch_arguments(self) -> list[str]:
+        """Wrapper expressions for the fields of ``_arguments``, in the same order."""
+        wrapper = V.graph.wrapper_code
+        for symbol in self.args.sizevars:
+            if isinstance(symbol, sympy.Symbol):
+                wrapper.ensure_size_computed(symbol)
+        _, call_args, _, _ = self.args.python_argdefs()
+        args = [a if isinstance(a, str) else wrapper.codegen_python_sizevar(a) for a in call_args]
+        return args + [wrapper.codegen_python_sizevar(tree.numel) for tree in self._passed_numels()]
+
+    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
+        """Write the launch into the wrapper."""
+        wrapper = V.graph.wrapper_code
+        items = [tree.numel for tree in self.range_trees if tree.prefix == "x"]
+        text = wrapper.codegen_python_sizevar(items[0]) if items else "1"
+        wrapper.write_kernel_call(name, self.launch_arguments(), text)
+
+
+@dataclass
+class PendingSection:
+    """A closed section whose stores are not resolved yet: until the kernel is complete nobody knows which
+    buffers fusion has made unnecessary."""
+
+    loop: bool
+    before: IndentedBuffer
+    body: list[IndentedBuffer]
+    after: IndentedBuffer
+    row: IndentedBuffer
+
+    def any(self) -> bool:
+        """Whether there is anything in it."""
+        return any(bool(b) for b in (self.before, *self.body, self.after, self.row))
+
+    def resolve(self) -> Section:
+        """Its final text."""
+        body = [line for buffer in self.body for line in _lines(buffer)]
+        return Section(self.loop, _lines(self.before), body, _lines(self.after), _lines(self.row))
+
+
+def scalar_kind(dtype: torch.dtype) -> str:
+    """Argument-block kind of a scalar passed by value."""
+    return {"float": "f32", "double": "f64", "int": "i32", "uint": "u32", "int64_t": "i64", "uint64_t": "u64"}.get(
+        glsl_type(dtype).register, "i32"
+    )
+
+
+def _lines(buffer: IndentedBuffer) -> list[str]:
+    return [line for line in buffer.getvalue().splitlines() if line.strip()]

@@ -1,0 +1,90 @@
+"""Inductor's scheduling for the device: what may fuse, in which tiling, and handing kernels to the wrapper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+from torch._inductor import config
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from .kernel import VulkanKernel
+from .template_kernel import VulkanTemplateKernel
+
+FEATURES = (
+    BackendFeature.INPLACE_BUFFERS,
+    BackendFeature.TUPLE_REDUCTION,
+    BackendFeature.REDUCE_TO_SINGLE_ELEMENT,
+)
+
+
+class VulkanScheduling(SIMDScheduling):
+    """SIMDScheduling with one flat x dimension: transposes are index arithmetic."""
+
+    kernel_type = VulkanKernel
+
+    @classmethod
+    def get_backend_features(cls, device: Any) -> OrderedSet[BackendFeature]:
+        return OrderedSet(FEATURES)
+
+    @classmethod
+    def get_tiling_and_scores(
+        cls,
+        node_schedule: Any,
+        numel: sympy.Expr,
+        reduction_numel: sympy.Expr = sympy.S.One,
+        coalesce_analysis: Any = None,
+    ) -> tuple[dict[str, sympy.Expr], None]:
+        return cls.create_tiling([numel], [reduction_numel]), None
+
+    @classmethod
+    def select_tiling(
+        cls, node_schedule: Any, numel: sympy.Expr, reduction_numel: sympy.Expr = sympy.S.One, *rest: Any
+    ) -> dict[str, sympy.Expr]:
+        return cls.create_tiling([numel], [reduction_numel])
+
+    def codegen_template(
+        self,
+        template_node: Any,
+        epilogue_nodes: Any,
+        prologue_nodes: Any,
+        *,
+        only_gen_src_code: bool = False,
+        hint_override: int | None = None,
+    ) -> str | None:
+        """Generate a template kernel with ``epilogue_nodes`` fused into its stores."""
+        assert not prologue_nodes, "no template accepts prologues"
+        kernel = VulkanTemplateKernel(template_node.node)
+        source = kernel.build(epilogue_nodes).python()
+        if only_gen_src_code:
+            return source
+        nodes = [template_node, *epilogue_nodes]
+        with V.set_kernel_handler(kernel):
+            for node in nodes:
+                node.mark_run()
+        kernel.kernel_name = self.define_kernel(source, nodes, kernel)
+        self._launch_template(kernel, nodes)
+        return None
+
+    def _launch_template(self, kernel: VulkanTemplateKernel, nodes: list[Any]) -> None:
+        self.codegen_comment(nodes, kernel.kernel_name)
+        kernel.call_kernel(kernel.kernel_name)
+        V.graph.removed_buffers |= kernel.removed_buffers
+        V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+        self.free_buffers_in_scheduler()
+
+    def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
+        """Write the kernel's definition into the wrapper once; return its name there."""
+        wrapper = V.graph.wrapper_code
+        if src_code in wrapper.src_to_kernel:
+            return wrapper.src_to_kernel[src_code]
+        fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
+        name = "_".join(["vk", fused, wrapper.next_kernel_suffix()])
+        wrapper.src_to_kernel[src_code] = name
+        origins, detailed = get_kernel_metadata(node_schedule, wrapper)
+        wrapper.define_kernel(name, src_code.replace("KERNEL_NAME", repr(name)), f"{origins}\n{detailed}")
+        return name

@@ -1,0 +1,82 @@
+"""From a filled-in skeleton to the text that Inductor's wrapper holds: GLSL plus what launching it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from vkinductor.runtime.abi import ArgumentLayout
+from vkinductor.runtime.deviceinfo import DeviceInfo
+from vkinductor.templates import library, library_functions, render
+
+_FUNCTION = re.compile(r"\bvk_\w+\b")
+_BUFFER = re.compile(r"\bBuffer_(\w+)\b")
+
+# Storage types that are not their own alignment in bytes by name.
+_ALIGNMENT = {
+    "float": 4,
+    "double": 8,
+    "float16_t": 2,
+    "int8_t": 1,
+    "uint8_t": 1,
+    "int16_t": 2,
+    "uint16_t": 2,
+    "int": 4,
+    "uint": 4,
+    "int64_t": 8,
+    "uint64_t": 8,
+}
+
+# Text that makes a kernel need a GLSL extension beyond those of every kernel.
+_EXTENSIONS = (
+    (re.compile(r"\bvk_atomic_add_f32_native\b"), "GL_EXT_shader_atomic_float"),
+    (re.compile(r"\bvk_atomic_\w+64\b"), "GL_EXT_shader_atomic_int64"),
+)
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """A generated kernel: its GLSL, argument layout, and how many items of x one workgroup covers.
+
+    ``writes`` names the pointer arguments the kernel may write (the others are only read).
+    """
+
+    glsl: str
+    layout: ArgumentLayout
+    per_group: int
+    writes: tuple[str, ...]
+
+    def python(self) -> str:
+        """The expression that defines the kernel in a generated wrapper (see launch.kernel)."""
+        assert "'''" not in self.glsl
+        return (
+            f"vulkan_kernel(KERNEL_NAME, fields={self.layout.fields!r}, writes={self.writes!r}, "
+            f"per_group={self.per_group}, glsl='''\n{self.glsl}''')"
+        )
+
+
+def assemble(
+    template: str,
+    layout: ArgumentLayout,
+    info: DeviceInfo,
+    context: dict[str, Any],
+    per_group: int,
+    writes: Iterable[str] = (),
+) -> KernelText:
+    """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
+    values = {
+        **context,
+        "arguments": layout.glsl(layout.inline(info.limits)),
+        "library": "",
+        "extensions": [],
+        "buffers": [],
+    }
+    draft = render(template, **values)
+    values["library"] = library(set(_FUNCTION.findall(draft)) & library_functions())
+    draft += values["library"]
+    values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
+    values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
+    text = render(template, **values)
+    return KernelText(text, layout, per_group, tuple(writes))
