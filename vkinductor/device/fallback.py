@@ -1,0 +1,182 @@
+"""The CPU fallback: any operator, run by torch's CPU kernel on copies in host memory.
+
+The operator's schema says what is written: mutated and out= arguments (lists of tensors too) are written back, and results
+that alias an argument do so on the device as well. Every call is counted, and each operator is warned about once.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vkinductor.device import copies, factory, metadata, random, strides
+from vkinductor.device.registry import DEVICE_NAME, registry
+from vkinductor.runtime import stats
+from vkinductor.runtime.errors import UnsupportedError
+
+
+class VulkanFallbackWarning(UserWarning):
+    """An operator ran on the CPU: its tensors were copied to host memory and back."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the schema of an operator says. names are those of its arguments, in order."""
+
+    names: tuple[str, ...]
+    written: frozenset[str]
+    out: frozenset[str]  # written and never read
+    seeded: bool
+
+
+@functools.lru_cache(maxsize=None)
+def _plan(op: Any) -> _Plan:
+    arguments = op._schema.arguments
+    written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    return _Plan(
+        tuple(a.name for a in arguments),
+        frozenset(a.name for a in written),
+        frozenset(a.name for a in written if a.kwarg_only),
+        torch.Tag.nondeterministic_seeded in op.tags,
+    )
+
+
+class _Host:
+    """The host copies of one call: each device tensor has one, however often it is passed."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # id of the device tensor -> (device, host)
+
+    def value(self, value: Any, read: bool = True) -> Any:
+        """`value` with every vulkan tensor replaced by its host copy, and the device by the CPU."""
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, read) if value.device.type == DEVICE_NAME else value
+        if isinstance(value, (list, tuple)):
+            return [self.value(element, read) for element in value]
+        if isinstance(value, torch.device) and value.type == DEVICE_NAME:
+            return torch.device("cpu")
+        return value
+
+    def _tensor(self, tensor: torch.Tensor, read: bool) -> torch.Tensor:
+        known = self.pairs.get(id(tensor))
+        if known is not None:
+            return known[1]
+        if read:
+            host = copies.to_host(tensor)
+        else:
+            size, stride = tuple(tensor.size()), tuple(tensor.stride())
+            if not strides.is_dense(size, stride):
+                stride = strides.contiguous(size)
+            host = torch.empty_strided(size, stride, dtype=tensor.dtype)
+        self.pairs[id(tensor)] = (tensor, host)
+        return host
+
+    def device(self, result: Any) -> Any:
+        """The result of the CPU kernel, on the device: an argument, a view of one, or a new tensor."""
+        if isinstance(result, torch.Tensor):
+            for tensor, host in self.pairs.values():
+                if result is host:
+                    return tensor
+            return self._view(result) if result.layout is torch.strided else _refuse(result)
+        if isinstance(result, (list, tuple)):
+            return (
+                type(result)(map(self.device, result))
+                if type(result) in (list, tuple)
+                else [*map(self.device, result)]
+            )
+        return result
+
+    def _view(self, result: torch.Tensor) -> torch.Tensor:
+        memory = result.untyped_storage().data_ptr()
+        for tensor, host in self.pairs.values():
+            if memory and host.untyped_storage().data_ptr() == memory:
+                same = host.dtype == result.dtype and strides.same_order(
+                    host.size(), host.stride(), tensor.stride()
+                )
+                if same and not (host.is_conj() or host.is_neg() or result.is_conj() or result.is_neg()):
+                    offset = tensor.storage_offset() + result.storage_offset() - host.storage_offset()
+                    return metadata.as_strided(tensor, result.size(), result.stride(), offset)
+        return copies.to_device(result)
+
+
+def _refuse(result: torch.Tensor) -> torch.Tensor:
+    raise UnsupportedError(
+        f"the result has layout {result.layout}, which vulkan tensors cannot have: move the inputs to the CPU first"
+    )
+
+
+def run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool = True) -> Any:
+    """Run `op` on the CPU and bring what it returns and writes to the device.
+
+    counted: an operator that only makes new values on the host (`arange`) is not a fallback.
+
+    Raises:
+        UnsupportedError: the CPU has no kernel for it either, or the result is sparse.
+        What the operator itself raises.
+    """
+    if counted:
+        _count(op)
+    plan = _plan(op)
+    host = _Host()
+    positional = [host.value(value) for value in args]
+    named = {
+        name: host.value(value, name not in plan.out)
+        for name, value in sorted(kwargs.items(), key=lambda kv: kv[0] in plan.out)
+    }
+    with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast():
+        try:
+            result = (
+                random.run_seeded(op, tuple(positional), named) if plan.seeded else op(*positional, **named)
+            )
+        except NotImplementedError as error:
+            raise UnsupportedError(
+                f"{op} runs neither on vulkan nor, as a fallback, on the CPU: {str(error).splitlines()[0]}"
+            ) from error
+        for name, value in bound(op, args, kwargs):
+            if name in plan.written:
+                for tensor in tensors(value):
+                    if id(tensor) in host.pairs:
+                        _write_back(tensor, host.pairs[id(tensor)][1])
+        return host.device(result)
+
+
+def bound(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(argument name, value) of a call of `op`."""
+    yield from zip(_plan(op).names, args, strict=False)
+    yield from kwargs.items()
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in an argument: itself, or those in a list."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for element in value:
+            yield from tensors(element)
+
+
+def _write_back(tensor: torch.Tensor, host: torch.Tensor) -> None:
+    if tensor.size() != host.size():
+        factory.resize_(tensor, host.size())
+    copies.copy_(tensor, host)
+
+
+def _count(op: Any) -> None:
+    name = str(op)
+    fallbacks = stats.counters.fallbacks
+    fallbacks[name] = fallbacks.get(name, 0) + 1
+    if name not in registry.warned:
+        registry.warned.add(name)
+        warnings.warn(
+            f"{name} ran on the CPU: it has no vulkan kernel outside torch.compile(backend='vulkan'). Its tensors are copied to "
+            "host memory and back at each call; this is said once for each operator",
+            VulkanFallbackWarning,
+            stacklevel=2,
+        )
