@@ -36,41 +36,45 @@ class Intervals:
         self.starts: list[int] = []
         self.ends: list[int] = []
 
-    def __bool__(self) -> bool:
-        return bool(self.starts)
-
-    def overlaps(self, lo: int, hi: int) -> bool:
-        """Whether [lo, hi) meets the set; an empty range meets nothing."""
-        starts = self.starts
-        i = bisect_left(starts, hi)  # intervals before i start below hi
-        return i > 0 and lo < hi and self.ends[i - 1] > lo
-
-    def add(self, lo: int, hi: int) -> None:
-        """Add [lo, hi)."""
-        if lo >= hi:
-            return
+    def meets(self, ranges: Ranges) -> bool:
+        """Whether any (address, nbytes) overlaps the set; empty ranges overlap nothing."""
         starts, ends = self.starts, self.ends
-        i = bisect_left(ends, lo)
-        j = bisect_right(starts, hi)
-        if i == j:
-            starts.insert(i, lo)
-            ends.insert(i, hi)
-            return
-        if j - i == 1 and starts[i] <= lo and ends[i] >= hi:
-            return
-        starts[i:j] = [min(lo, starts[i])]
-        ends[i:j] = [max(hi, ends[j - 1])]
+        for address, nbytes in ranges:
+            i = bisect_left(starts, address + nbytes)  # intervals before i start below the range's end
+            if i and nbytes and ends[i - 1] > address:
+                return True
+        return False
+
+    def add(self, ranges: Ranges) -> None:
+        """Add each (address, nbytes)."""
+        starts, ends = self.starts, self.ends
+        for lo, nbytes in ranges:
+            hi = lo + nbytes
+            i = bisect_left(ends, lo)
+            if i == len(ends):
+                if nbytes:
+                    starts.append(lo)
+                    ends.append(hi)
+                continue
+            if not nbytes or (starts[i] <= lo and ends[i] >= hi):
+                continue
+            j = bisect_right(starts, hi)
+            if i == j:
+                starts.insert(i, lo)
+                ends.insert(i, hi)
+            else:
+                starts[i:j] = [min(lo, starts[i])]
+                ends[i:j] = [max(hi, ends[j - 1])]
 
     def clear(self) -> None:
         """Empty the set."""
-        if self.starts:
-            self.starts = []
-            self.ends = []
+        self.starts.clear()
+        self.ends.clear()
 
 
 def ranges_overlap(ranges: Ranges, lo: int, hi: int) -> bool:
-    """Whether any (address, nbytes) of `ranges` meets [lo, hi)."""
-    return any(address < hi and address + nbytes > lo for address, nbytes in ranges if nbytes)
+    """Whether any (address, nbytes) of `ranges` meets [lo, hi); empty ones on either side meet nothing."""
+    return lo < hi and any(address < hi and address + nbytes > lo for address, nbytes in ranges if nbytes)
 
 
 class _Accesses:
@@ -83,30 +87,19 @@ class _Accesses:
         self.writes = Intervals()
 
     def conflicts(self, reads: Ranges, writes: Ranges) -> bool:
-        if self.writes:
-            overlaps = self.writes.overlaps
-            for address, nbytes in reads:
-                if overlaps(address, address + nbytes):
-                    return True
-            for address, nbytes in writes:
-                if overlaps(address, address + nbytes):
-                    return True
-        if self.reads:
-            overlaps = self.reads.overlaps
-            for address, nbytes in writes:
-                if overlaps(address, address + nbytes):
-                    return True
-        return False
+        before = self.writes
+        if before.starts and (before.meets(reads) or before.meets(writes)):
+            return True
+        before = self.reads
+        return bool(before.starts) and before.meets(writes)
 
     def add(self, reads: Ranges, writes: Ranges) -> None:
-        for address, nbytes in reads:
-            self.reads.add(address, address + nbytes)
-        for address, nbytes in writes:
-            self.writes.add(address, address + nbytes)
+        self.reads.add(reads)
+        self.writes.add(writes)
 
     def clear(self) -> int:
         """Forget all; returns bit 1 if there were writes, bit 2 if there were reads."""
-        found = (1 if self.writes else 0) | (2 if self.reads else 0)
+        found = (1 if self.writes.starts else 0) | (2 if self.reads.starts else 0)
         self.writes.clear()
         self.reads.clear()
         return found
@@ -142,19 +135,18 @@ class HazardTracker:
 
     def compute(self, reads: Ranges, writes: Ranges) -> int:
         """A dispatch that reads and writes these ranges; an in-place range is no hazard with itself."""
-        mask = 0
         accesses = self._compute_compute
-        if accesses.conflicts(reads, writes):
-            mask = accesses.clear()
-        accesses.add(reads, writes)
+        mask = accesses.clear() if accesses.conflicts(reads, writes) else 0
+        accesses.reads.add(reads)
+        accesses.writes.add(writes)
         accesses = self._transfer_compute
-        if (accesses.writes or accesses.reads) and accesses.conflicts(reads, writes):
+        if (accesses.writes.starts or accesses.reads.starts) and accesses.conflicts(reads, writes):
             mask |= accesses.clear() << 2
         pending = self._compute_transfer
-        if len(pending) >= MAX_UNORDERED_DISPATCHES:
+        pending.append((reads, writes))
+        if len(pending) > MAX_UNORDERED_DISPATCHES:
             pending.clear()
             self._all_before_transfer = True
-        pending.append((reads, writes))
         return mask
 
     def transfer(self, reads: Ranges, writes: Ranges) -> int:
