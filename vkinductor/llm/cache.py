@@ -82,5 +82,5 @@ def require_full_attention(config: Any, length: int) -> None:
         return
     raise UnsupportedModelError(
         f"{config.model_type}: layers of kind {', '.join(sorted(kinds))} (window {window}) over {length} "
-        "tokens are not supported: the decode loop does full attention, and sliding windows until the first is full"
+        "tokens are not supported: the decode loop does full attention, and sliding windows until one is full"
     )

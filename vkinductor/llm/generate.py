@@ -132,6 +132,7 @@ class Generator:
         step = Step(model, self.cache)
         self._prefill: Callable[[torch.Tensor], torch.Tensor] = step.prefill
         self._decode: Callable[[torch.Tensor], torch.Tensor] = step.decode
+        self._eager = backend is None
         if backend is not None:
             self._prefill = torch.compile(step.prefill, backend=backend, fullgraph=True)
             self._decode = torch.compile(step.decode, backend=backend, fullgraph=True, dynamic=False)
@@ -173,9 +174,11 @@ class Generator:
     def compile(self, prompt: torch.Tensor, stage: Stage | None = None) -> CompileReport:
         """Compile both graphs by running them, so that a later `generate` measures running only.
 
-        The cache must hold `prompt` and WARM_UP_TOKENS more. `stage` opens a context around each part of
-        the work.
+        The cache must hold `prompt` and WARM_UP_TOKENS more. `stage` opens a context around each part of the
+        work. Does nothing when the generator runs eagerly.
         """
+        if self._eager:
+            return CompileReport(0, 0, 0.0)
         stage = stage or _no_stage
         start, kernels, graphs = time.perf_counter(), _kernels_compiled(), _graphs_made()
         with stage(f"compiling the prefill graph ({prompt.shape[1]} tokens)"):
