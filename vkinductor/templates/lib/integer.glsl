@@ -64,7 +64,7 @@ int vk_fmod(int a, int b) {
 }
 
 uint vk_fmod(uint a, uint b) {
-    return vk_remainder(a, b);
+    return b == 0u ? 0u : a - (a / b) * b;
 }
 
 int64_t vk_fmod(int64_t a, int64_t b) {
@@ -72,7 +72,7 @@ int64_t vk_fmod(int64_t a, int64_t b) {
 }
 
 uint64_t vk_fmod(uint64_t a, uint64_t b) {
-    return vk_remainder(a, b);
+    return b == uint64_t(0) ? uint64_t(0) : a - (a / b) * b;
 }
 
 // x^n, wrapping. A negative n gives 1 / x^|n| cut to an integer: 0 but for x = 1 and -1.
