@@ -55,6 +55,7 @@ class BlockFactory:
         self._ffi, self._vk = device.ffi, device.vk
         self._bias = bias
         self.types = device.info.memory_types
+        self.map_tensors = device.info.features.host_mapping
         self.plan: MemoryPlan = plan(device.info, self._allowed_types())
         limits = device.info.limits
         # Usable bytes of the largest possible block: the base may have to be aligned inside the buffer.
@@ -85,8 +86,8 @@ class BlockFactory:
         self._vk.vkDestroyBuffer(self._device.handle, buffer, self._ffi.NULL)
         return int(allowed)
 
-    def create(self, nbytes: int, memory_type: int) -> Block:
-        """A block of at least `nbytes` usable bytes in this memory type.
+    def create(self, nbytes: int, memory_type: int, mapped: bool = True) -> Block:
+        """A block of `nbytes` usable bytes in this memory type, mapped if that is wanted and possible.
 
         Raises:
             VulkanOutOfMemoryError: the device's limits or its free memory do not allow it.
@@ -117,14 +118,16 @@ class BlockFactory:
                 )
             memory = out[0]
             check(vk.vkBindBufferMemory(handle, buffer, memory, 0), "vkBindBufferMemory")
-            return self._finish(buffer, memory, nbytes, int(requirements.size), memory_type)
+            return self._finish(buffer, memory, nbytes, int(requirements.size), memory_type, mapped)
         except BaseException:
             vk.vkDestroyBuffer(handle, buffer, ffi.NULL)
             if memory is not None:
                 vk.vkFreeMemory(handle, memory, ffi.NULL)
             raise
 
-    def _finish(self, buffer: Any, memory: Any, nbytes: int, size: int, memory_type: int) -> Block:
+    def _finish(
+        self, buffer: Any, memory: Any, nbytes: int, size: int, memory_type: int, mapped: bool
+    ) -> Block:
         ffi, vk, handle = self._ffi, self._vk, self._device.handle
         info = ffi.new("VkBufferDeviceAddressInfo *")
         info.sType = 1000244001
@@ -133,7 +136,7 @@ class BlockFactory:
         skew = -address % ALIGNMENT
         flags = self.types[memory_type].flags
         host = 0
-        if flags & HOST_VISIBLE and flags & HOST_COHERENT:
+        if mapped and flags & HOST_VISIBLE and flags & HOST_COHERENT:
             pointer = ffi.new("void **")
             check(vk.vkMapMemory(handle, memory, 0, size, 0, pointer), f"mapping a block of {size} bytes")
             host = int(ffi.cast("uintptr_t", pointer[0])) + skew

@@ -107,6 +107,9 @@ class Features:
     pipeline_executable_info: bool = False
     calibrated_timestamps: bool = False
     memory_budget: bool = False
+    # Whether tensor memory is mapped where the driver allows it; off, every copy is staged as on a card
+    # without resizable BAR.
+    host_mapping: bool = False
 
 
 @dataclass(frozen=True)

@@ -311,7 +311,7 @@ class Allocator:
             for position, memory_type in enumerate(self._factory.plan.device):
                 last = position == len(self._factory.plan.device) - 1 and nbytes == size
                 try:
-                    block = self._factory.create(nbytes, memory_type)
+                    block = self._factory.create(nbytes, memory_type, self._factory.map_tensors)
                 except VulkanOutOfMemoryError:
                     if last:
                         raise

@@ -245,7 +245,7 @@ class _Reader:
         operations = p11.subgroupSupportedOperations
         values |= {field: in_compute and bool(operations & bit) for bit, field in _SUBGROUP_BITS.items()}
         values |= {field: bool(getattr(p12, member)) for member, field in _FLOAT_CONTROLS.items()}
-        return Features(**values)
+        return Features(**values, host_mapping=True)
 
     def _memory(self) -> tuple[tuple[Heap, ...], tuple[MemoryType, ...]]:
         raw = self.ffi.new("VkPhysicalDeviceMemoryProperties *")
