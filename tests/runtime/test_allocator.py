@@ -173,8 +173,8 @@ def test_pressure_is_amortised(fake):
     calls = []
     fake.on_pressure = lambda: calls.append(1)
     for _ in range(20_000):
-        fake.allocate(256)
-    assert 5 < len(calls) < 120
+        fake.allocate(4096)  # nothing is ever freed: ten blocks
+    assert 5 <= len(calls) <= 12
 
 
 def test_garbage_is_swept_before_it_piles_up(fake):

@@ -190,9 +190,9 @@ class Submissions:
         more = f" (the last {_NAMES_SHOWN} of {len(names)})" if len(names) > _NAMES_SHOWN else ""
         self.failure = DeviceLostError(
             f"{self._device.info.name} was lost ({what}). In flight{more}: {shown}. Either a kernel ran "
-            "longer than the system allows, or it accessed memory it must not (options={'check_bounds': True} "
-            "finds that), or the driver failed (see the system's log). Start a new process: this one has lost "
-            "the device for good"
+            "longer than the system allows, or it accessed memory it must not (options={'check_bounds': "
+            "True} finds that), or the driver failed (see the system's log). Start a new process: this one "
+            "has lost the device for good"
         )
         raise self.failure
 
