@@ -205,7 +205,7 @@ def test_empty_cache_returns_unused_blocks_after_synchronizing():
 
 
 def test_blocks_fall_back_to_the_exact_size_when_the_heap_is_nearly_full():
-    factory = FakeFactory(10 * MIB)
+    factory = FakeFactory(10 * MIB, max_block=1 << 30)
     allocator = Allocator(factory)  # type: ignore[arg-type]
     assert allocator.allocate(9 * MIB)
     assert factory.created == [9 * MIB]
