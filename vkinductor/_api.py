@@ -18,8 +18,11 @@ def register() -> None:
 
 def _register_compiler() -> None:
     from vkinductor import codegen
+    from vkinductor.codegen.eager import EagerCompiler
+    from vkinductor.device import hooks
 
     codegen.register()
+    hooks.set_compile_op(EagerCompiler())
 
 
 def is_available() -> bool:

@@ -22,30 +22,23 @@ MODES: dict[str, dict[str, Any]] = {
     "max-autotune-no-cudagraphs": {},
 }
 
-# Inductor settings every graph of ours is compiled with.
-_FIXED = {
-    "triton.cudagraphs": False,
-    "cpp_wrapper": False,
-    "coordinate_descent_tuning": False,
-    "max_autotune": False,
-    "max_autotune_gemm": False,
-    "max_autotune_pointwise": False,
-}
-
-
 def valid_options() -> list[str]:
     """Names that ``options=`` accepts: Inductor's settings, except those this backend fixes."""
     from torch._inductor import list_options
 
-    return sorted(set(list_options()) - set(_FIXED))
+    from vkinductor.codegen.settings import FIXED
+
+    return sorted(set(list_options()) - set(FIXED))
 
 
 def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The Inductor configuration of a mode and options; ValueError names an unknown one and lists the valid ones."""
+    from vkinductor.codegen.settings import FIXED
+
     name = mode or "default"
     if name not in MODES:
         raise ValueError(f"unknown mode {name!r} for backend 'vulkan'. Valid modes: {', '.join(MODES)}")
-    patches = {**_FIXED, **MODES[name]}
+    patches = {**FIXED, **MODES[name]}
     if options:
         valid = valid_options()
         for option, value in options.items():

@@ -14,7 +14,7 @@ def register() -> None:
     from torch._dynamo.device_interface import register_interface_for_device
     from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
 
-    from . import compat, matmul
+    from . import compat, lowerings
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
     from .wrapper import VulkanDeviceOps, VulkanWrapper
@@ -25,4 +25,4 @@ def register() -> None:
     register_interface_for_device("vulkan:0", VulkanInterface)
     register_device_op_overrides("vulkan", VulkanDeviceOps())
     register_backend_for_device("vulkan", VulkanScheduling, VulkanWrapper)
-    matmul.register()
+    lowerings.register()

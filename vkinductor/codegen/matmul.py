@@ -7,14 +7,12 @@ devices keep Inductor's own lowerings.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
-from torch._inductor import ir, lowering
+from torch._inductor import lowering
 from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
 from torch._inductor.utils import ceildiv, upcast_compute_type
 from torch._inductor.virtualized import V
@@ -187,34 +185,3 @@ def addmm(
     if beta != 1:
         bias = ops[aten.mul](bias, beta)
     return ops[aten.add](product, bias)
-
-
-_LOWERINGS: dict[Any, Callable[..., TensorBox]] = {
-    aten.mm: mm,
-    aten.bmm: mm,
-    aten.addmm: addmm,
-    aten.baddbmm: addmm,
-}
-
-
-def register() -> None:
-    """Put these lowerings in front of Inductor's for tensors on the device."""
-    for packet, ours in _LOWERINGS.items():
-        for overload in (packet, packet.default):
-            original = lowering.lowerings.get(overload)
-            if original is None or getattr(original, "vkinductor", False):
-                continue
-            lowering.lowerings[overload] = _dispatch(ours, original)
-
-
-def _dispatch(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def lower(*args: Any, **kwargs: Any) -> Any:
-        device = next(a.get_device() for a in args if isinstance(a, (TensorBox, ir.IRNode)))
-        if device is None or device.type != "vulkan" or kwargs.get("out_dtype") is not None:
-            return original(*args, **kwargs)
-        kwargs.pop("out_dtype", None)
-        return ours(*args, **kwargs)
-
-    lower.vkinductor = True  # type: ignore[attr-defined]
-    return lower

@@ -136,11 +136,25 @@ def _arithmetic(symbol: str) -> Callable[..., str]:
 def _comparison(symbol: str) -> Callable[..., str]:
     def emit(a: Operand, b: Operand) -> str:
         dtype = _promoted(a, b)
+        if dtype == torch.int64 and _fits_int32(a) and _fits_int32(b):
+            # Cheaper everywhere, and Mesa 22.3's lavapipe compares a widened int32 with an int64 wrongly.
+            dtype = torch.int32
         if dtype == torch.bool and symbol not in ("==", "!="):
             return f"(int({as_dtype(a, dtype)}) {symbol} int({as_dtype(b, dtype)}))"
         return f"({as_dtype(a, dtype)} {symbol} {as_dtype(b, dtype)})"
 
     return emit
+
+
+def _fits_int32(x: Operand) -> bool:
+    x = _unwrap(x)
+    if isinstance(x, int):
+        return -(1 << 31) <= x < 1 << 31
+    if not isinstance(x, CSEVariable):
+        return False
+    if x.dtype is not None and glsl_type(x.dtype).register == "int":
+        return True
+    return bool(x.bounds.lower >= -(1 << 31) and x.bounds.upper < 1 << 31)
 
 
 def _bitwise(symbol: str, logical: str) -> Callable[..., str]:

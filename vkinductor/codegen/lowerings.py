@@ -1,0 +1,45 @@
+"""Puts our lowerings in front of Inductor's, for this device alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._inductor import ir, lowering
+
+from .convolution import convolution
+from .matmul import addmm, mm
+
+aten = torch.ops.aten
+
+_LOWERINGS: dict[Any, Callable[..., Any]] = {
+    aten.mm: mm,
+    aten.bmm: mm,
+    aten.addmm: addmm,
+    aten.baddbmm: addmm,
+    aten.convolution: convolution,
+}
+
+
+def register() -> None:
+    """Install the lowerings; tensors of every other device keep Inductor's own."""
+    for packet, ours in _LOWERINGS.items():
+        for overload in (packet, packet.default):
+            original = lowering.lowerings.get(overload)
+            if original is not None and not getattr(original, "vkinductor", False):
+                lowering.lowerings[overload] = _dispatch(ours, original)
+
+
+def _dispatch(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        device = next((a.get_device() for a in args if isinstance(a, ir.IRNode)), None)
+        if device is None or device.type != "vulkan" or kwargs.get("out_dtype") is not None:
+            return original(*args, **kwargs)
+        kwargs.pop("out_dtype", None)
+        return ours(*args, **kwargs)
+
+    lower.vkinductor = True  # type: ignore[attr-defined]
+    return lower
