@@ -61,12 +61,25 @@ def run_scale_add(device, x: int, y: int, n: int, scale=1.0, bias=0.0, inline=Tr
     device.stream.dispatch(pipeline, groups, args, ((x, 4 * n),), ((y, 4 * n),))
 
 
+# The package without its __init__, which imports torch: the runtime must do without, and starts in a tenth of
+# the time.
+_BARE_PACKAGE = """
+import sys, types
+sys.modules["vkinductor"] = types.ModuleType("vkinductor")
+sys.modules["vkinductor"].__path__ = [{path!r}]
+"""
+
+
 def python(code: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run code in a fresh interpreter with these variables added."""
-    env = {**os.environ, **environment}
-    root = str(Path(__file__).parents[2])
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    """Run code in a fresh interpreter that has the runtime but no torch, with these variables added."""
+    prelude = _BARE_PACKAGE.format(path=str(Path(__file__).parents[2] / "vkinductor"))
+    return subprocess.run(
+        [sys.executable, "-c", prelude + code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,8 @@ def test_empty_layout_declares_nothing():
 
 
 @pytest.mark.parametrize(
-    "fields", [(("x", "f16"),), (("x", "ptr"), ("x", "i32")), (("2x", "ptr"),), (("a b", "ptr"),)]
+    "fields",
+    [(("x", "f16"),), (("x", "ptr"), ("x", "i32")), (("2x", "ptr"),), (("a b", "ptr"),), (("out", "ptr"),)],
 )
 def test_bad_fields_are_refused(fields):
     with pytest.raises(ValueError, match="argument"):

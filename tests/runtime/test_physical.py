@@ -62,3 +62,21 @@ def test_a_device_can_be_chosen_by_its_uuid(fresh_device):
 def test_a_bad_override_is_an_error_with_the_known_names(fresh_device):
     with pytest.raises(VulkanError, match="max_shared_memory"):
         fresh_device(VKINDUCTOR_LIMITS="wings=2")
+
+
+def test_the_runtime_works_without_torch_and_opens_nothing_at_import(kernels):
+    code = """
+sys.modules["torch"] = None  # an import would fail
+import pkgutil, importlib, vkinductor.runtime as package
+for module in pkgutil.walk_packages(package.__path__, "vkinductor.runtime."):
+    importlib.import_module(module.name)
+from vkinductor.runtime import context
+print("vulkan" in sys.modules, "jinja2" in sys.modules, context.is_open())
+address = context.get().memory.allocate(100)
+context.get().stream.fill(address, 100, 1)
+context.get().synchronize()
+print(context.is_open())
+"""
+    result = kernels.python(code)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["False", "False", "False", "True"]

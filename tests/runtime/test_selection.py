@@ -93,7 +93,8 @@ def test_missing_requirements_are_named():
 def test_overrides():
     limits = Limits(max_shared_memory=49152, max_workgroup_size=(1024, 1024, 64))
     features = Features(subgroup_arithmetic=True, subgroup_shuffle=True, float16=True)
-    text = "max_shared_memory=16384, subgroup_ops=0,float16=0,max_workgroup_size=256x256x64,subgroup_size_min=0x8"
+    text = "max_shared_memory=16384, subgroup_ops=0,float16=0,max_workgroup_size=256x256x64"
+    text += ",subgroup_size_min=0x8"
     new_limits, new_features = apply_overrides(limits, features, text)
     assert new_limits == dataclasses.replace(
         limits, max_shared_memory=16384, max_workgroup_size=(256, 256, 64), subgroup_size_min=8

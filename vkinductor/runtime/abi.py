@@ -30,6 +30,17 @@ KINDS: dict[str, tuple[str, str, int]] = {
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
+# Keywords of GLSL (reserved ones too) that would make likely argument names.
+_KEYWORD_TEXT = """
+in out inout input output buffer shared uniform const volatile coherent readonly writeonly restrict precise
+layout sample centroid flat smooth patch attribute varying invariant subroutine struct void bool int uint
+float double half fixed active filter common partition union enum class template this packed resource goto
+switch case default break continue do for while if else discard return true false inline noinline public
+static extern external interface long short unsigned superp lowp mediump highp precision sizeof cast
+namespace using main
+"""
+_KEYWORDS = frozenset(_KEYWORD_TEXT.split())
+
 # What a shader that uses `ArgumentLayout.glsl` has to enable; scalar layout keeps the struct free of padding.
 EXTENSIONS = (
     "GL_EXT_scalar_block_layout",
@@ -56,8 +67,8 @@ class ArgumentLayout:
         for name, kind in self.fields:
             if kind not in KINDS:
                 raise ValueError(f"argument {name!r} has kind {kind!r}: choose one of {', '.join(KINDS)}")
-            if not _IDENTIFIER.fullmatch(name) or name in seen:
-                raise ValueError(f"argument name {name!r} is repeated or no GLSL identifier")
+            if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS or name in seen:
+                raise ValueError(f"argument name {name!r} is repeated, a GLSL keyword or no identifier")
             seen.add(name)
 
     @cached_property
