@@ -37,6 +37,8 @@ class GlslPrinter(ExprPrinter):
             return f"{value}l" if value != -(1 << 63) else "(-9223372036854775807l - 1l)"
         if not -(1 << 31) <= value < 1 << 31:
             return f"{value}l"
+        if value == -(1 << 31):
+            return "(-2147483647 - 1)"
         return str(value)
 
     _print_One = _print_Zero = _print_NegativeOne = _print_Integer
@@ -58,11 +60,8 @@ class GlslPrinter(ExprPrinter):
         if _nonnegative(x):
             inner = f"({self.doprint(x)})" if div == 1 else f"(({self.doprint(x)}) / ({self.doprint(div)}))"
             return f"({inner} % ({self.doprint(mod)}))"
-        inner = x if div == 1 else sympy.Function("FloorDivOf")(x, div)
-        return self._call("vk_remainder", inner, mod)
-
-    def _print_FloorDivOf(self, expr: sympy.Expr) -> str:
-        return self._call("vk_floordiv", *expr.args)
+        inner = f"{self.index_type}({self.doprint(x)})" if div == 1 else self._call("vk_floordiv", x, div)
+        return f"vk_remainder({inner}, {self.index_type}({self.doprint(mod)}))"
 
     def _print_PythonMod(self, expr: sympy.Expr) -> str:
         x, mod = expr.args
