@@ -14,6 +14,15 @@ _TEMPORARY = tempfile.TemporaryDirectory(prefix="vkinductor-tests-", ignore_clea
 for _name, _folder in (("VKINDUCTOR_CACHE_DIR", "vkinductor"), ("TORCHINDUCTOR_CACHE_DIR", "inductor")):
     os.environ[_name] = os.path.join(_TEMPORARY.name, _folder)
 
+try:
+    import hypothesis
+except ImportError:  # only some tests use it
+    pass
+else:
+    # No time limit an example (CI machines are slow and shared), and no folder of examples in the working tree.
+    hypothesis.settings.register_profile("project", deadline=None, database=None)
+    hypothesis.settings.load_profile("project")
+
 
 @pytest.fixture(scope="session")
 def cache_dir() -> str:
