@@ -19,7 +19,7 @@ try:
 except ImportError:  # only some tests use it
     pass
 else:
-    # No time limit an example (CI machines are slow and shared), and no folder of examples in the working tree.
+    # No time limit an example (CI machines are slow and shared), no folder of examples in the tree.
     hypothesis.settings.register_profile("project", deadline=None, database=None)
     hypothesis.settings.load_profile("project")
 
