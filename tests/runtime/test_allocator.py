@@ -232,6 +232,25 @@ def test_finalizers_may_free_in_the_middle_of_an_allocation(fake):
     assert fake.stats().allocations == 0
 
 
+def test_free_never_waits_for_a_lock_that_is_held_for_long(fake):
+    address = fake.allocate(100)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with fake._lock:
+            held.set()
+            done.wait(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    fake.free(address)
+    done.set()
+    holder.join()
+    assert fake.stats().allocations == 0
+    assert fake.allocate(100) == address
+
+
 def test_threads(fake):
     errors = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 
 from vkinductor.runtime import env
 from vkinductor.runtime.device import Device
@@ -98,6 +99,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
+    registry.lock = threading.RLock()  # whoever held it is not in this process
     if registry.device is not None:
         registry.forked = True
         registry.device.abandon(_FORKED)

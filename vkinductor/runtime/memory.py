@@ -37,6 +37,9 @@ LAST_LARGE_BLOCK = 512 << 20
 # Size classes are 1/8 of a power of two apart, but never coarser than this.
 MAX_STEP = 2 << 20
 
+# How long `free` waits for the lock before it leaves the address to the next caller.
+_FREE_PATIENCE_S = 0.05
+
 # A dry size class asks for a sweep after this many allocations or bytes since the last one, and at least a
 # quarter of what lives: a sweep costs time in proportion to what lives.
 SWEEP_ALLOCATIONS = 64
@@ -89,7 +92,7 @@ class Allocator:
         self._index: tuple[list[int], list[Block]] = ([], [])
         self._large_block = FIRST_LARGE_BLOCK
         self._busy = False  # an arena is being changed
-        self._deferred: list[int] = []  # freed by a finalizer that ran inside such a change
+        self._deferred: list[int] = []  # to be freed as soon as the lock and the arenas allow
         self._allocated = self._reserved = self._peak_allocated = self._peak_reserved = 0
         self._since_sweep = self._bytes_since_sweep = 0
         self._closed = False
@@ -114,27 +117,34 @@ class Allocator:
         Raises:
             VulkanError: the address is not one that is allocated.
         """
-        with self._lock:
-            if self._busy:
-                # A finalizer interrupted this very thread inside `_pop`: finish that first.
+        # Whoever holds the lock may wait for the stream's, which a finalizer's thread may hold: never wait for long.
+        if not self._lock.acquire(timeout=_FREE_PATIENCE_S):
+            self._deferred.append(address)
+            return
+        try:
+            if self._busy:  # a finalizer interrupted this very thread inside `_pop`: finish that first
                 self._deferred.append(address)
+            else:
+                self._free(address)
+        finally:
+            self._lock.release()
+
+    def _free(self, address: int) -> None:
+        size = self._live.pop(address, 0)
+        if not size:
+            if self._closed:
                 return
-            size = self._live.pop(address, 0)
-            if not size:
-                if self._closed:
-                    return
-                raise VulkanError(f"free of {address:#x}, which is not allocated (freed twice?)")
-            self._allocated -= size
-            if size > SMALL:
-                self._busy = True
-                self._large.give(address, size)
-                self._busy = False
-                self._run_deferred()
-                return
-            bin_ = self._bins.get(size)
-            if bin_ is None:
-                bin_ = self._bins[size] = []
-            bin_.append(address)
+            raise VulkanError(f"free of {address:#x}, which is not allocated (freed twice?)")
+        self._allocated -= size
+        if size > SMALL:
+            self._busy = True
+            self._large.give(address, size)
+            self._busy = False
+            return
+        bin_ = self._bins.get(size)
+        if bin_ is None:
+            bin_ = self._bins[size] = []
+        bin_.append(address)
 
     def size_of(self, address: int) -> int:
         """Usable bytes of a live allocation: its size class.
@@ -182,6 +192,7 @@ class Allocator:
     def stats(self) -> MemoryStats:
         """Current and peak use."""
         with self._lock:
+            self._run_deferred()
             return MemoryStats(
                 allocated_bytes=self._allocated,
                 reserved_bytes=self._reserved,
@@ -248,7 +259,7 @@ class Allocator:
 
     def _run_deferred(self) -> None:
         while self._deferred:
-            self.free(self._deferred.pop())
+            self._free(self._deferred.pop())
 
     def _allocate_slowly(self, size: int, nbytes: int) -> int:
         if self._closed:
