@@ -117,7 +117,8 @@ class Allocator:
         Raises:
             VulkanError: the address is not one that is allocated.
         """
-        # Whoever holds the lock may wait for the stream's, which a finalizer's thread may hold: never wait for long.
+        # Whoever holds the lock may wait for the stream's, which a finalizer's thread may hold: never wait
+        # for long.
         if not self._lock.acquire(timeout=_FREE_PATIENCE_S):
             self._deferred.append(address)
             return

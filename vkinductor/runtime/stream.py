@@ -1,8 +1,7 @@
-"""The stream: dispatches and transfers in order on one queue, with barriers only where two of them really
-conflict.
+"""The stream: dispatches and transfers in order on one queue, barriers only where two really conflict.
 
-Owns the public operations and their order. Hazards are found by `hazards`, barriers recorded by `barriers`,
-command buffers and waits are `submissions`', memory for staging is `staging`'s.
+Owns the public operations. Recording, order and waiting are `recorder`'s, hazards are found by `hazards`, memory
+for staging is `staging`'s.
 
 Thread-safe. It never allocates tensor memory while it holds its lock (see `memory.Allocator.synchronize`).
 """
@@ -11,18 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.runtime.barriers import TO_COMPUTE, TO_TRANSFER, Barriers
+from vkinductor.runtime.barriers import TO_COMPUTE
 from vkinductor.runtime.errors import UnsupportedError, VulkanError
-from vkinductor.runtime.hazards import HazardTracker, Ranges, ranges_overlap
+from vkinductor.runtime.hazards import Ranges
+from vkinductor.runtime.recorder import Recorder
 from vkinductor.runtime.staging import HostRing
 from vkinductor.runtime.stats import counters
-from vkinductor.runtime.submissions import Slot, Submissions
-from vkinductor.runtime.timestamps import Timer, TimestampPool
 
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
@@ -37,56 +32,29 @@ _DOWNLOAD_RING = (8 << 20, 3)
 # a wait, about 50 us.
 _DIRECT_READ_BYTES = 256
 
-# A submit holds at most this much work, by device kind: (dispatches, bytes, FLOPs). Integrated GPUs are
-# shared with the desktop and their watchdogs bite within seconds.
-_SUBMIT_LIMITS = {
-    "integrated": (128, 4 << 30, 20_000_000_000),
-    "virtual": (128, 4 << 30, 20_000_000_000),
-    "other": (128, 4 << 30, 20_000_000_000),
-    "cpu": (256, 64 << 30, 1_000_000_000_000),
-    "discrete": (256, 256 << 30, 20_000_000_000_000),
-}
-
-# An idle device gets its first work after this many dispatches; the number then doubles up to the limit.
-_FIRST_SUBMIT = 16
-
 _BIND_COMPUTE = 1
 _STAGE_COMPUTE = 0x20
 
 
-class Stream:
-    """One in-order queue. Ranges are (address, nbytes); the sequences passed in must not be changed
-    afterwards.
-    """
+class Stream(Recorder):
+    """One in-order queue. Ranges are (address, nbytes); callers must not change the sequences afterwards."""
 
     def __init__(self, device: Device) -> None:
-        self.lock = threading.RLock()
-        self._memory = device.memory
+        super().__init__(device)
+        vk, limits = device.vk, device.info.limits
         self._bias = device.memory.bias
-        self._ffi, self._vk = device.ffi, device.vk
-        vk = device.vk
         self._bind, self._push, self._dispatch = vk.vkCmdBindPipeline, vk.vkCmdPushConstants, vk.vkCmdDispatch
-        self._barriers = Barriers(device.ffi, vk, device.info.features.synchronization2)
-        self._submissions = Submissions(device, self._barriers)
-        self._hazards = HazardTracker()
-        self._timestamps = TimestampPool(device, self)
-        limits = device.info.limits
         self._max_groups = limits.max_workgroup_count
         self._is_cpu = device.info.kind == "cpu"
-        self._max_dispatches, self._max_bytes, self._max_flops = _SUBMIT_LIMITS[device.info.kind]
-        self._submit_at = _FIRST_SUBMIT
-        self._bound: Any = None
-        self._bytes = self._flops = 0
         self._push_data = device.ffi.new("char[]", max(limits.max_push_constants, 128))
         self._push_view = device.ffi.buffer(self._push_data)
         self._region = device.ffi.new("VkBufferCopy *")
-        plan = device.blocks.plan
+        plan, numbers = device.blocks.plan, self._submissions
 
         def ring(memory_type: int, chunk_bytes: int, chunks: int) -> HostRing:
-            numbers = self._submissions
-            wait = self._wait
+            next_value, completed = numbers.next_value, numbers.completed
             return HostRing(
-                device.blocks, memory_type, chunk_bytes, chunks, numbers.next_value, numbers.completed, wait
+                device.blocks, memory_type, chunk_bytes, chunks, next_value, completed, self._wait
             )
 
         self._arguments = ring(plan.arguments, *_ARGUMENT_RING)
@@ -295,105 +263,6 @@ class Stream:
         self._wait(value)
         ctypes.memmove(host_ptr, staged, size)
 
-    # Order and completion.
-
-    def flush(self) -> None:
-        """Submit what is recorded, without waiting."""
-        with self.lock:
-            self._submit()
-
-    def synchronize(self) -> None:
-        """Submit what is recorded and wait until the device has finished everything."""
-        with self.lock:
-            if self._submissions.failure is not None:
-                raise self._submissions.failure
-            self._submit()
-            self._wait(self._submissions.submitted)
-            self._became_idle()
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is recorded and the device has finished everything submitted."""
-        with self.lock:
-            submissions = self._submissions
-            return submissions.current is None and submissions.completed() >= submissions.submitted
-
-    @contextmanager
-    def timed(self) -> Iterator[Timer]:
-        """Measure the commands recorded inside on the device: `with stream.timed() as t: ...;
-        t.milliseconds`.
-
-        Raises:
-            UnsupportedError: the device's queue has no timestamps.
-        """
-        timer = self._timestamps.start()
-        try:
-            yield timer
-        finally:
-            timer.stop()
-
-    def fail(self, error: VulkanError) -> None:
-        """Make every later operation raise `error` (a fork, a closed device)."""
-        self._submissions.failure = error
-
-    def abandon(self, error: VulkanError) -> None:
-        """After a fork, in the child: forget the lock, whose holder is gone, and fail from now on."""
-        self.lock = threading.RLock()
-        self._submissions.current = None
-        self.fail(error)
-
-    @property
-    def failure(self) -> VulkanError | None:
-        """The sticky error, if there is one."""
-        return self._submissions.failure
-
-    def close(self) -> None:
-        """Free the command buffers and the staging memory; the device must be idle or lost."""
-        with self.lock:
-            self._timestamps.close()
-            for ring in (self._arguments, self._uploads, self._downloads):
-                ring.close()
-            self._submissions.close()
-            self.fail(VulkanError("the device was closed"))
-
-    # Inside.
-
-    def command(self) -> Any:
-        """The command buffer being recorded, begun if need be; for `timestamps`, which holds the lock."""
-        return (self._submissions.current or self._begin()).command
-
-    def _begin(self) -> Slot:
-        self._bound = None
-        self._bytes = self._flops = 0
-        return self._submissions.begin()
-
-    def _submit(self) -> None:
-        if self._submissions.current is None:
-            return
-        self._submissions.submit()
-        self._submit_at = min(self._submit_at * 2, self._max_dispatches)
-
-    def _wait(self, value: int) -> None:
-        submissions = self._submissions
-        submissions.wait(value)
-        if submissions.current is None and value >= submissions.submitted:
-            self._became_idle()
-
-    def _became_idle(self) -> None:
-        self._hazards.clear()
-        self._submissions.forget()
-        self._submit_at = _FIRST_SUBMIT
-
-    def _transfer(self, name: str, reads: Ranges, writes: Ranges) -> Any:
-        """The command buffer for a transfer, after any barrier it needs."""
-        slot = self._submissions.current or self._begin()
-        mask = self._hazards.transfer(reads, writes)
-        if mask:
-            self._barriers.record(slot.command, mask, TO_TRANSFER)
-            counters.barriers += 1
-        slot.journal.append((name, reads, writes))
-        return slot.command
-
     def _record_copy(
         self, command: Any, src: Any, src_offset: int, dst: Any, dst_offset: int, nbytes: int
     ) -> None:
@@ -401,29 +270,14 @@ class Stream:
         region.srcOffset, region.dstOffset, region.size = src_offset, dst_offset, nbytes
         self._vk.vkCmdCopyBuffer(command, src, dst, 1, region)
 
-    def _after_transfer(self, nbytes: int) -> None:
-        counters.copies += 1
-        self._bytes += nbytes
-        current = self._submissions.current
-        if self._bytes >= self._max_bytes or (
-            current is not None and len(current.journal) >= self._submit_at
-        ):
-            self._submit()
-
     def _check_range(self, address: int, nbytes: int) -> None:
         block = self._memory.block_of(address)
         if address + nbytes > block.end:
             raise VulkanError(f"{nbytes} bytes at {address:#x} run over the end of their memory block")
 
-    def _unused(self, address: int, nbytes: int, by_writes_only: bool = False) -> bool:
-        return self._last_user(address, address + nbytes, by_writes_only) is None
-
-    def _last_user(self, lo: int, hi: int, by_writes_only: bool = False) -> Slot | None:
-        """The newest unfinished submission (or the one being recorded) that touches [lo, hi)."""
-        if self._submissions.failure is not None:
-            raise self._submissions.failure
-        for slot in self._submissions.in_flight():
-            for _, reads, writes in reversed(slot.journal):
-                if ranges_overlap(writes, lo, hi) or (not by_writes_only and ranges_overlap(reads, lo, hi)):
-                    return slot
-        return None
+    def close(self) -> None:
+        """Free the command buffers and the staging memory; the device must be idle or lost."""
+        with self.lock:
+            for ring in (self._arguments, self._uploads, self._downloads):
+                ring.close()
+            super().close()

@@ -10,7 +10,7 @@ from vkinductor.runtime.errors import UnsupportedError, VulkanError, check
 
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
-    from vkinductor.runtime.stream import Stream
+    from vkinductor.runtime.recorder import Recorder
 
 # Measurements that can be open or unread at a time; later ones take up the oldest's place.
 _TIMERS = 256
@@ -51,8 +51,8 @@ class Timer:
 class TimestampPool:
     """Pairs of timestamp queries, used in turn. The query pool is made on first use."""
 
-    def __init__(self, device: Device, stream: Stream) -> None:
-        self._device, self._stream = device, stream
+    def __init__(self, device: Device, recorder: Recorder) -> None:
+        self._device, self._recorder = device, recorder
         self._ffi, self._vk = device.ffi, device.vk
         self._pool: Any = None
         self._started = 0
@@ -67,12 +67,12 @@ class TimestampPool:
             raise UnsupportedError(
                 f"{self._device.info.name} has no timestamps on its compute queue: time on the host"
             )
-        with self._stream.lock:
+        with self._recorder.lock:
             if self._pool is None:
                 self._create()
             number = self._started
             self._started += 1
-            command = self._stream.command()
+            command = self._recorder.command()
             self._vk.vkCmdResetQueryPool(command, self._pool, 2 * (number % _TIMERS), 2)
             # An execution barrier keeps earlier work out of the measurement.
             null = self._ffi.NULL
@@ -82,17 +82,17 @@ class TimestampPool:
 
     def write(self, number: int, end: int) -> None:
         """Record a timestamp that waits for all earlier commands."""
-        with self._stream.lock:
-            command = self._stream.command()
+        with self._recorder.lock:
+            command = self._recorder.command()
             index = 2 * (number % _TIMERS) + end
             self._vk.vkCmdWriteTimestamp(command, _BOTTOM_OF_PIPE, self._pool, index)
 
     def read(self, number: int) -> float:
         """Milliseconds between the two timestamps of a measurement."""
-        with self._stream.lock:
+        with self._recorder.lock:
             if number < self._started - _TIMERS:
                 raise VulkanError(f"this timer was read too late: {_TIMERS} later ones have been started")
-            self._stream.synchronize()
+            self._recorder.synchronize()
             values = self._ffi.new("uint64_t[2]")
             result = self._vk.vkGetQueryPoolResults(
                 self._device.handle, self._pool, 2 * (number % _TIMERS), 2, 16, values, 8, _RESULT_64_WAIT
