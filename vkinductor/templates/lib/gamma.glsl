@@ -52,10 +52,10 @@ float vk_lgamma(float x) {
     if (vk_isnan(x)) {
         return x;
     }
-    if (x >= 0.5) {
-        return vk_isinf(x) ? x : vk_lgamma_positive(x);
-    }
     float ax = vk_abs(x);
+    if (x >= 0.5 || vk_isinf(x)) {
+        return vk_isinf(x) ? ax : vk_lgamma_positive(x);
+    }
     if (ax < 1e-5) {
         // -log|x| - euler x
         return -vk_log(ax) - 0.577215665 * x;
