@@ -102,10 +102,7 @@ def _float32_result(op: Any) -> Callable[..., Any]:
 def _widest(op: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         flat = [
-            e
-            for v in (*args, *kwargs.values())
-            for e in (v if isinstance(v, (list, tuple)) else (v,))
-            if _eligible(e)
+            e for v in (*args, *kwargs.values()) for e in (v if isinstance(v, (list, tuple)) else (v,)) if _eligible(e)
         ]
         widest: torch.dtype | None = None
         for tensor in flat:
@@ -133,6 +130,7 @@ _POLICIES: tuple[tuple[tuple[str, ...], Callable[[Any], Callable[..., Any]]], ..
 
 def register(library: torch.library.Library, every: torch.library.Library) -> None:
     """Add the rules to torch's "aten" library; operators without a rule pass through."""
+    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for names, policy in _POLICIES:
         for name in names:
             packet, _, overload = name.partition(".")

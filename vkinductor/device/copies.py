@@ -30,12 +30,7 @@ def copy_(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
         RuntimeError: shapes do not broadcast, or several elements of dst share one place in memory.
         UnsupportedError: another device, or a sparse or quantized tensor.
     """
-    if (
-        src.layout is not torch.strided
-        or dst.layout is not torch.strided
-        or src.is_quantized
-        or dst.is_quantized
-    ):
+    if src.layout is not torch.strided or dst.layout is not torch.strided or src.is_quantized or dst.is_quantized:
         raise UnsupportedError(
             f"cannot copy {_kind(src)} to {_kind(dst)}: only dense tensors live on vulkan; call .to_dense() or .dequantize() first"
         )
@@ -50,9 +45,7 @@ def copy_(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
         )
     route = _ROUTES.get((dst.device.type, src.device.type))
     if route is None:
-        raise UnsupportedError(
-            f"cannot copy from {src.device} to {dst.device}: go through the CPU, with .cpu()"
-        )
+        raise UnsupportedError(f"cannot copy from {src.device} to {dst.device}: go through the CPU, with .cpu()")
     route(dst, src)
     return dst
 
@@ -261,9 +254,7 @@ def _copy_from_and_resize(src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
 def _fill_tensor(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """`aten.fill_.Tensor`: value has 0 dimensions, on vulkan (no synchronisation) or on the CPU."""
     if value.dim() != 0:
-        raise RuntimeError(
-            f"fill_ only supports a 0-dimensional value tensor, got one with {value.dim()} dimensions"
-        )
+        raise RuntimeError(f"fill_ only supports a 0-dimensional value tensor, got one with {value.dim()} dimensions")
     return copy_(tensor, value)
 
 

@@ -142,10 +142,8 @@ _REFUSED = {
 
 
 def _refuse(what: str, instead: str) -> Any:
-    def kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedError(
-            f"{op}: a {what} tensor cannot live on vulkan; make it dense with {instead} on the CPU first"
-        )
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(f"a {what} tensor cannot live on vulkan; make it dense with {instead} on the CPU first")
 
     return kernel
 
@@ -161,3 +159,5 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
     every.fallback(dispatch, "PrivateUse1")
     for key, (what, instead) in _REFUSED.items():
         every.fallback(_refuse(what, instead), key)
+        # Composed by torch for every key: a compressed tensor would be assembled from dense parts, past the fallback.
+        library.impl("_to_copy", _refuse(what, instead), key)

@@ -30,9 +30,7 @@ def strides_for(size: Sequence[int], memory_format: torch.memory_format | None) 
         return strides.contiguous(size)
     order = _CHANNELS_LAST_ORDER.get(memory_format)
     if order is None or len(order) != len(size):
-        raise RuntimeError(
-            f"memory format {memory_format} cannot be used for a new tensor of {len(size)} dimensions"
-        )
+        raise RuntimeError(f"memory format {memory_format} cannot be used for a new tensor of {len(size)} dimensions")
     steps = [0] * len(size)
     step = 1
     for dim in reversed(order):
@@ -47,9 +45,7 @@ def _check_options(layout: torch.layout | None, device: torch.device | None, pin
             f"a vulkan tensor cannot have layout {layout}: only dense (strided) tensors; call .to_dense() first"
         )
     if pin_memory:
-        raise UnsupportedError(
-            "pin_memory is for CPU tensors: make the tensor on the CPU, or leave pin_memory out"
-        )
+        raise UnsupportedError("pin_memory is for CPU tensors: make the tensor on the CPU, or leave pin_memory out")
     guards.check_device(device)
 
 

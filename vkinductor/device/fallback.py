@@ -30,7 +30,7 @@ class _Plan:
 
     names: tuple[str, ...]
     written: frozenset[str]
-    out: frozenset[str]  # written and never read
+    out: frozenset[str]  # written, never read, and sized by the operator
     seeded: bool
 
 
@@ -41,7 +41,7 @@ def _plan(op: Any) -> _Plan:
     return _Plan(
         tuple(a.name for a in arguments),
         frozenset(a.name for a in written),
-        frozenset(a.name for a in written if a.kwarg_only),
+        frozenset(a.name for a in written if a.kwarg_only and op.namespace == "aten"),
         torch.Tag.nondeterministic_seeded in op.tags,
     )
 
@@ -50,9 +50,7 @@ class _Host:
     """The host copies of one call: each device tensor has one, however often it is passed."""
 
     def __init__(self) -> None:
-        self.pairs: dict[
-            int, tuple[torch.Tensor, torch.Tensor]
-        ] = {}  # id of the device tensor -> (device, host)
+        self.pairs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # id of the device tensor -> (device, host)
 
     def value(self, value: Any, read: bool = True) -> Any:
         """`value` with every vulkan tensor replaced by its host copy, and the device by the CPU."""
@@ -68,13 +66,9 @@ class _Host:
         known = self.pairs.get(id(tensor))
         if known is not None:
             return known[1]
-        if read:
-            host = copies.to_host(tensor)
-        else:
-            size, stride = tuple(tensor.size()), tuple(tensor.stride())
-            if not strides.is_dense(size, stride):
-                stride = strides.contiguous(size)
-            host = torch.empty_strided(size, stride, dtype=tensor.dtype)
+        # torch's operators size an empty out= tensor themselves, and warn when they find another size than they want, as some
+        # do on the way to the right one.
+        host = copies.to_host(tensor) if read else torch.empty(0, dtype=tensor.dtype)
         self.pairs[id(tensor)] = (tensor, host)
         return host
 
@@ -87,9 +81,7 @@ class _Host:
             return self._view(result) if result.layout is torch.strided else _refuse(result)
         if isinstance(result, (list, tuple)):
             return (
-                type(result)(map(self.device, result))
-                if type(result) in (list, tuple)
-                else [*map(self.device, result)]
+                type(result)(map(self.device, result)) if type(result) in (list, tuple) else [*map(self.device, result)]
             )
         return result
 
@@ -97,9 +89,7 @@ class _Host:
         memory = result.untyped_storage().data_ptr()
         for tensor, host in self.pairs.values():
             if memory and host.untyped_storage().data_ptr() == memory:
-                same = host.dtype == result.dtype and strides.same_order(
-                    host.size(), host.stride(), tensor.stride()
-                )
+                same = host.dtype == result.dtype and strides.same_order(host.size(), host.stride(), tensor.stride())
                 if same and not (host.is_conj() or host.is_neg() or result.is_conj() or result.is_neg()):
                     offset = tensor.storage_offset() + result.storage_offset() - host.storage_offset()
                     return metadata.as_strided(tensor, result.size(), result.stride(), offset)
@@ -132,9 +122,7 @@ def run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool
     }
     with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast():
         try:
-            result = (
-                random.run_seeded(op, tuple(positional), named) if plan.seeded else op(*positional, **named)
-            )
+            result = random.run_seeded(op, tuple(positional), named) if plan.seeded else op(*positional, **named)
         except NotImplementedError as error:
             raise UnsupportedError(
                 f"{op} runs neither on vulkan nor, as a fallback, on the CPU: {str(error).splitlines()[0]}"
@@ -164,6 +152,11 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def _write_back(tensor: torch.Tensor, host: torch.Tensor) -> None:
     if tensor.size() != host.size():
+        if tensor.numel():
+            warnings.warn(
+                f"an output of shape {[*tensor.size()]} was resized to {[*host.size()]}: pass one of that shape, or an empty one",
+                stacklevel=2,
+            )
         factory.resize_(tensor, host.size())
     copies.copy_(tensor, host)
 

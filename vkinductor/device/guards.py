@@ -67,9 +67,7 @@ def _storage_share(original: Any) -> Any:
     @functools.wraps(original)
     def share(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.device.type == DEVICE_NAME:
-            raise UnsupportedError(
-                "vulkan memory cannot be shared between processes: send tensor.cpu() instead"
-            )
+            raise UnsupportedError("vulkan memory cannot be shared between processes: send tensor.cpu() instead")
         return original(self, *args, **kwargs)
 
     return share
@@ -94,9 +92,7 @@ def _generator_class() -> Any:
             )
         return base(device)
 
-    return GeneratorMeta(
-        "Generator", (base,), {"__new__": __new__, "__module__": "torch", "__doc__": base.__doc__}
-    )
+    return GeneratorMeta("Generator", (base,), {"__new__": __new__, "__module__": "torch", "__doc__": base.__doc__})
 
 
 def _tensor_str(original: Any) -> Any:

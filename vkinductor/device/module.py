@@ -71,6 +71,13 @@ def is_initialized() -> bool:
     return registry.current() is not None
 
 
+def __getattr__(name: str) -> Any:
+    # torch.utils.checkpoint saves the random state only of a module whose `_initialized` is true.
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def init() -> None:
     """Open the device now instead of on first use.
 
@@ -219,9 +226,7 @@ default_stream = current_stream
 class Event:
     """A point in the queue. `record` waits for the device, so that times between events are those of the work between."""
 
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> None:
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         if interprocess:
             raise UnsupportedError("vulkan events cannot be shared between processes")
         self.enable_timing = enable_timing

@@ -49,9 +49,7 @@ def merge(size: Sequence[int], dst: Sequence[int], src: Sequence[int]) -> Walk:
         merged.append((d, s, n))
     if not merged:
         merged = [(1, 1, 1)]
-    return Walk(
-        tuple(n for _, _, n in merged), tuple(d for d, _, _ in merged), tuple(s for _, s, _ in merged)
-    )
+    return Walk(tuple(n for _, _, n in merged), tuple(d for d, _, _ in merged), tuple(s for _, s, _ in merged))
 
 
 def widen(walk: Walk, unit: int, alignment: int, limit: int = 16) -> tuple[Walk, int]:
