@@ -37,7 +37,7 @@ from .types import convert, glsl_type, literal
 class GlslCSE(CSE):
     """Common subexpressions as typed GLSL declarations: ``float tmp3 = ...;``."""
 
-    def generate(  # type: ignore[override]
+    def generate(
         self,
         buffer: IndentedBuffer,
         expr: Any,
@@ -74,10 +74,12 @@ class GlslCSE(CSE):
 class VulkanKernel(SIMDKernel):
     """Generates one pointwise or reduction kernel."""
 
-    overrides = GlslOverrides  # type: ignore[assignment]
+    overrides = GlslOverrides
 
     def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
         self.row_values: set[CSEVariable] = set()
+        # int64 values that are indices: the int32 each was widened from.
+        self.narrow: dict[CSEVariable, CSEVariable] = {}
         super().__init__(tiling, **kwargs)
         self.cse = GlslCSE()
         self.set_index_dtype(self._index_dtype)
@@ -91,8 +93,8 @@ class VulkanKernel(SIMDKernel):
         self.shared: dict[tuple[str, int], str] = {}
         self.accumulator_ids = itertools.count()
         self.written: set[str] = set()
-        self.is_reduction = self.features.is_reduction()
-        if self.is_reduction:
+        self.reduces = self.features.is_reduction()
+        if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
             static = int(row) if isinstance(row, (int, sympy.Integer)) else None
             self.layout = heuristics.reduction(self.device_info, static, size_hint(row), size_hint(rows))
@@ -122,7 +124,7 @@ class VulkanKernel(SIMDKernel):
 
     def visible(self, var: CSEVariable) -> bool:
         """Whether ``var`` can be read here: a once-a-row section has no element to pick a loop value's slot by."""
-        return self.inside_reduction or not self.is_reduction or var in self.row_values
+        return self.inside_reduction or not self.reduces or var in self.row_values
 
     def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
         line = f"const {self.index_dtype} {entry.name} = {self.kexpr(self.rename_indexing(entry.expr))};"
@@ -145,16 +147,15 @@ class VulkanKernel(SIMDKernel):
         if V.graph.is_unspec_arg(name):
             # A Python number that Dynamo turned into a zero-dimensional CPU tensor: passed by value.
             self.scalar_arguments[var] = dtype
-            return self.cse.generate(
-                self.loads, f"ARG.{var}", dtype=upcast_compute_type(dtype), shape=()
-            )
+            text = f"(ARG.{var} != 0)" if dtype == torch.bool else f"ARG.{var}"
+            return self.cse.generate(self.loads, text, dtype=upcast_compute_type(dtype), shape=())
         index = self.prepare_indexing(index)
         text = entry.load.format(self.element(var, index, dtype))
         return self.cse.generate(self.loads, text, dtype=upcast_compute_type(dtype), shape=())
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         line = self._store_line(name, index, value, mode)
-        if self.is_reduction and not self.inside_reduction:
+        if self.reduces and not self.inside_reduction:
             line = f"if (lane == 0) {{ {line} }}"
         self.stores.writeline(DeferredLine(name, line))
 
@@ -205,15 +206,15 @@ class VulkanKernel(SIMDKernel):
             if not isinstance(result, CSEVariable):
                 dtype = torch.float32 if isinstance(result, float) else torch.int64
                 result = self.cse.generate(scoped, literal(result, dtype), dtype=dtype, shape=())
-        dtype = result.dtype
-        assert dtype is not None
-        otherwise = as_dtype(other, dtype)
+        assert result.dtype is not None
+        kind: torch.dtype = result.dtype
+        otherwise = as_dtype(other, kind)
         key = f"masked {mask} {scoped.getvalue()} {result} {otherwise}"
         var = self.cse.try_get(key)
         if var is None:
-            var = self.cse.newvar(dtype=dtype, shape=())
+            var = self.cse.newvar(dtype=kind, shape=())
             self.cse.put(key, var)
-            self.compute.writeline(f"{glsl_type(dtype).register} {var};")
+            self.compute.writeline(f"{glsl_type(kind).register} {var};")
             self.compute.writeline(f"if ({as_dtype(mask, torch.bool)}) {{")
             with self.compute.indent():
                 self.compute.splice(scoped)
@@ -243,7 +244,7 @@ class VulkanKernel(SIMDKernel):
             picked = tuple(range(len(names)))
         results = tuple(self._row_value(names[i], rule.dtypes[i]) for i in picked)
         result = results[0] if len(results) == 1 else results
-        self.cse.reduction_cache[key] = result  # type: ignore[index,assignment]
+        self.cse.reduction_cache[key] = result  # type: ignore[assignment]
         return result
 
     def _accumulate(self, rule: Any, values: list[str]) -> list[str]:
@@ -286,7 +287,7 @@ class VulkanKernel(SIMDKernel):
 
     def codegen_body(self) -> None:
         """Close the current section."""
-        looping = self.is_reduction and self.inside_reduction
+        looping = self.reduces and self.inside_reduction
         section = PendingSection(
             loop=looping,
             before=self.accumulators,
@@ -314,7 +315,7 @@ class VulkanKernel(SIMDKernel):
 
         return Atomics(self.device_info.features)
 
-    def codegen_kernel(self, name: str | None = None) -> str:  # type: ignore[override]
+    def codegen_kernel(self, name: str | None = None) -> str:
         """The finished kernel as the expression that defines it in the wrapper."""
         return self.text().python()
 
@@ -326,7 +327,7 @@ class VulkanKernel(SIMDKernel):
         numels = {
             tree.prefix: self._numel(tree.prefix, tree.numel)
             for tree in self.range_trees
-            if tree.prefix == "x" or self.is_reduction
+            if tree.prefix == "x" or self.reduces
         }
         layout = ArgumentLayout(tuple(fields))
         common = {
@@ -335,7 +336,7 @@ class VulkanKernel(SIMDKernel):
             "xnumel": numels.get("x", "1"),
             "indexing": _lines(self.indexing_code),
         }
-        if self.is_reduction:
+        if self.reduces:
             hoisted = hoist(sections, max(1, self.layout.elements))
             text, per_group = "reduction.glsl.jinja", self.layout.rows
             specific = {
@@ -392,7 +393,7 @@ class VulkanKernel(SIMDKernel):
         return [
             tree
             for tree in self.range_trees
-            if not isinstance(tree.numel, (int, sympy.Integer)) and (not tree.is_reduction or self.is_reduction)
+            if not isinstance(tree.numel, (int, sympy.Integer)) and (not tree.is_reduction or self.reduces)
         ]
 
     def launch_arguments(self) -> list[str]:
@@ -407,7 +408,7 @@ class VulkanKernel(SIMDKernel):
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Write the launch into the wrapper."""
-        wrapper = V.graph.wrapper_code
+        wrapper: Any = V.graph.wrapper_code
         items = [tree.numel for tree in self.range_trees if tree.prefix == "x"]
         text = wrapper.codegen_python_sizevar(items[0]) if items else "1"
         wrapper.write_kernel_call(name, self.launch_arguments(), text)

@@ -113,8 +113,8 @@ def _plan(kernel: VulkanTemplateKernel) -> tuple[str, dict[str, Any], Any]:
     dtype = upcast_compute_type(node.get_dtype())
     register = glsl_type(dtype)
     k_contiguous = b_strides[1] == 1 and n != 1
-    sizes = [size_hint(s) for s in (batch, m, n, k)]
-    tile = choose(kernel.device_info, *sizes, element=register.nbytes, b_k_contiguous=k_contiguous)
+    hints = (size_hint(batch), size_hint(m), size_hint(n), size_hint(k))
+    tile = choose(kernel.device_info, *hints, element=register.nbytes, b_k_contiguous=k_contiguous)
     context = {
         "m": kernel.size(m),
         "n": kernel.size(n),

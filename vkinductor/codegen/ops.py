@@ -138,7 +138,7 @@ def _comparison(symbol: str) -> Callable[..., str]:
         dtype = _promoted(a, b)
         if dtype == torch.int64 and _fits_int32(a) and _fits_int32(b):
             # Cheaper everywhere, and Mesa 22.3's lavapipe compares a widened int32 with an int64 wrongly.
-            dtype = torch.int32
+            dtype, a, b = torch.int32, _narrow(a), _narrow(b)
         if dtype == torch.bool and symbol not in ("==", "!="):
             return f"(int({as_dtype(a, dtype)}) {symbol} int({as_dtype(b, dtype)}))"
         return f"({as_dtype(a, dtype)} {symbol} {as_dtype(b, dtype)})"
@@ -152,9 +152,15 @@ def _fits_int32(x: Operand) -> bool:
         return -(1 << 31) <= x < 1 << 31
     if not isinstance(x, CSEVariable):
         return False
-    if x.dtype is not None and glsl_type(x.dtype).register == "int":
+    if x in V.kernel.narrow or (x.dtype is not None and glsl_type(x.dtype).register == "int"):
         return True
     return bool(x.bounds.lower >= -(1 << 31) and x.bounds.upper < 1 << 31)
+
+
+def _narrow(x: Operand) -> Operand:
+    """The int32 that ``x`` was widened from, if it was."""
+    x = _unwrap(x)
+    return V.kernel.narrow.get(x, x) if isinstance(x, CSEVariable) else x
 
 
 def _bitwise(symbol: str, logical: str) -> Callable[..., str]:
@@ -242,15 +248,22 @@ class GlslOverrides(OpOverrides):
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
         kernel = V.kernel
-        index_dtype = kernel.get_index_dtype_as_torch_dtype()
         text = kernel.index_to_str(kernel.prepare_indexing(expr))
-        return kernel.cse.generate(
-            kernel.compute, text, bounds=get_bounds_index_expr(expr), dtype=index_dtype, shape=()
-        )
+        natural = kernel.get_index_dtype_as_torch_dtype() if expr.is_integer is not False else torch.float32
+        bounds = get_bounds_index_expr(expr)
+        index = kernel.cse.generate(kernel.compute, text, bounds=bounds, dtype=natural, shape=())
+        dtype = upcast_compute_type(dtype)
+        if dtype == natural:
+            return index
+        # A value made of indices has its own dtype's width: i * i overflows in the index type.
+        value = kernel.cse.generate(kernel.compute, as_dtype(index, dtype), bounds=bounds, dtype=dtype, shape=())
+        if natural == torch.int32 and dtype == torch.int64:
+            kernel.narrow[value] = index
+        return value
 
     @staticmethod
-    def value_expr(expr: sympy.Expr, dtype: torch.dtype) -> str:
-        return as_dtype(GlslOverrides.index_expr(expr, dtype), upcast_compute_type(dtype))
+    def value_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
+        return GlslOverrides.index_expr(expr, dtype)
 
     # --- arithmetic ----------------------------------------------------------------------------
 
@@ -336,11 +349,11 @@ class GlslOverrides(OpOverrides):
 
     @staticmethod
     def relu(x: Operand) -> str:
-        return GlslOverrides.maximum(x, 0)  # type: ignore[attr-defined]
+        return _extremum("max")(x, 0)
 
     @staticmethod
     def square(x: Operand) -> str:
-        return GlslOverrides.mul(x, x)  # type: ignore[attr-defined]
+        return _arithmetic("*")(x, x)
 
     @staticmethod
     def sign(x: Operand) -> str:
@@ -410,9 +423,6 @@ class GlslOverrides(OpOverrides):
         width = 8 * dtype.itemsize
         return f"{use('vk_shr')}({as_dtype(a, dtype)}, {as_dtype(b, torch.int32)}, {width})"
 
-    lshift = bitwise_left_shift
-    rshift = bitwise_right_shift
-
     @staticmethod
     def where(condition: Operand, a: Operand, b: Operand) -> str:
         dtype = _promoted(a, b)
@@ -425,7 +435,7 @@ class GlslOverrides(OpOverrides):
     # --- random numbers ------------------------------------------------------------------------
 
     @staticmethod
-    def load_seed(name: str, offset: Any) -> CSEVariable:
+    def load_seed(name: str, offset: Any) -> Any:
         return V.kernel.load(name, sympy.Integer(offset))
 
     @staticmethod
@@ -500,6 +510,8 @@ def _install() -> None:
     ):
         for name in names:
             setattr(GlslOverrides, name, staticmethod(_bitwise(symbol, logical)))
+    GlslOverrides.lshift = GlslOverrides.bitwise_left_shift
+    GlslOverrides.rshift = GlslOverrides.bitwise_right_shift
     for name, symbol in {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}.items():
         setattr(GlslOverrides, name, staticmethod(_logical(symbol)))
     for name, function in UNARY_FLOAT.items():

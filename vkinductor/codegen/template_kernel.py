@@ -115,7 +115,7 @@ class VulkanTemplateKernel(VulkanKernel):
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Launch with the number of workgroups the plan computed."""
-        wrapper = V.graph.wrapper_code
+        wrapper: Any = V.graph.wrapper_code
         wrapper.write_kernel_call(name, self.launch_arguments(), wrapper.codegen_python_sizevar(self.workgroups))
 
 
