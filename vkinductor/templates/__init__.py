@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.templates.library import library, library_functions
+from vkinductor.templates.functions import library, library_functions
 
 if TYPE_CHECKING:
     import jinja2

@@ -181,7 +181,7 @@ double vk_remainder_f64(double x, double y) {
     return r != 0.0lf && vk_signbit_f64(r) != vk_signbit_f64(y) ? r + y : r;
 }
 
-double vk_floordiv_f64(double x, double y) {
+double vk_div_floor_f64(double x, double y) {
     if (y == 0.0lf) {
         return x / y;
     }

@@ -44,7 +44,7 @@ float vk_remainder(float x, float y) {
 
 // floor(x / y) as Python has it: from the exact remainder, so that a rounded quotient cannot step over an integer. Not an
 // overload of vk_floordiv, which index arithmetic asks for and which is to stay short.
-float vk_floordiv_f32(float x, float y) {
+float vk_div_floor(float x, float y) {
     if (y == 0.0) {
         return x / y;
     }

@@ -57,9 +57,7 @@ def _ends(lines: list[str]) -> bool:
     if lines[0].startswith("#define"):
         return not last.endswith("\\")
     one_line_function = len(lines) == 1 and last.endswith("}")
-    return (
-        last == "}" or (last.endswith(";") and not last.startswith(" ")) or last == ");" or one_line_function
-    )
+    return last == "}" or (last.endswith(";") and not last.startswith(" ")) or last == ");" or one_line_function
 
 
 @functools.cache
