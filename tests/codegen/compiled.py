@@ -53,23 +53,49 @@ def same(actual: Any, expected: Any, **tolerance: float) -> None:
     assert not problems, "\n\n".join(problems)
 
 
+def on_device(args: Sequence[Any]) -> list[Any]:
+    """Copies of ``args`` on the device with the same strides, offsets and aliasing; leaves that require grad do."""
+    storages: dict[int, torch.Tensor] = {}
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.device.type == "vulkan":
+            return tensor
+        source = tensor.detach()
+        storage = source.untyped_storage()
+        key = storage._cdata
+        if key not in storages:
+            flat = torch.empty(0, dtype=torch.uint8).set_(storage)
+            storages[key] = flat.to("vulkan")
+        place = torch.empty(0, dtype=source.dtype, device="vulkan")
+        place.set_(storages[key].untyped_storage(), source.storage_offset(), source.size(), source.stride())
+        return place.requires_grad_(tensor.requires_grad)
+
+    return pytree.tree_map_only(torch.Tensor, move, list(args))
+
+
 def copies(args: Sequence[Any]) -> list[Any]:
-    """Arguments that a function under test may change in place; strides and dtypes stay."""
-    made = []
-    for arg in args:
-        if isinstance(arg, torch.Tensor):
-            made.append(arg.detach().clone(memory_format=torch.preserve_format).requires_grad_(arg.requires_grad))
-        else:
-            made.append(arg)
-    return made
+    """CPU copies of ``args`` that a reference may change in place: the same strides and aliasing."""
+    storages: dict[int, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        source = tensor.detach()
+        key = source.untyped_storage()._cdata
+        if key not in storages:
+            storages[key] = torch.empty(0, dtype=torch.uint8).set_(source.untyped_storage()).clone()
+        made = torch.empty(0, dtype=source.dtype)
+        made.set_(storages[key].untyped_storage(), source.storage_offset(), source.size(), source.stride())
+        return made.requires_grad_(tensor.requires_grad)
+
+    return pytree.tree_map_only(torch.Tensor, copy, list(args))
 
 
 def check(
     f: Callable[..., Any], *args: Any, tolerance: dict[str, float] | None = None, expected: Any = None, **options: Any
 ) -> Any:
-    """Compile ``f``, run it on ``args``, compare with eager (or ``expected``); returns the compiled result."""
+    """Compile ``f``, run it on device copies of ``args``, compare with CPU eager (or ``expected``); returns the
+    compiled result."""
     want = f(*copies(args)) if expected is None else expected
-    result = compiled(f, **options)(*args)
+    result = compiled(f, **options)(*on_device(args))
     same(result, want, **(tolerance or {}))
     return result
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._inductor import optimize_indexing
 
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -26,6 +27,17 @@ _NEEDED = (
     ("torch._inductor.dtype_propagation", "promote_types"),
     ("torch._dynamo.device_interface", "register_interface_for_device"),
 )
+
+
+# torch 2.13 on: Inductor marks the index expressions that are used as values.
+HAS_VALUE_EXPR = hasattr(optimize_indexing, "convert_index_expr_to_value_expr")
+
+
+def mark_value_expressions(body: Any) -> None:
+    """Let Inductor mark them in a loop body that does not go through its own kernel loop."""
+    mark = getattr(optimize_indexing, "convert_index_expr_to_value_expr", None)
+    if mark is not None:
+        mark(body)
 
 
 def check() -> None:

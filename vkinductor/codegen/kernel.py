@@ -323,7 +323,7 @@ class VulkanKernel(SIMDKernel):
         """The finished kernel: GLSL and what launching it takes."""
         self.codegen_body()
         sections = [section.resolve() for section in self.pending]
-        pointers, fields = self._arguments()
+        pointers, fields, nbytes = self._arguments()
         numels = {
             tree.prefix: self._numel(tree.prefix, tree.numel)
             for tree in self.range_trees
@@ -353,16 +353,17 @@ class VulkanKernel(SIMDKernel):
             body = [line for s in sections for line in s.body]
             specific = {"workgroup": self.pointwise_layout.workgroup, "body": body}
         values = {**common, **specific}
-        return assemble(text, layout, self.device_info, values, per_group, sorted(self.written))
+        return assemble(text, layout, self.device_info, values, per_group, sorted(self.written), nbytes)
 
     def _numel(self, prefix: str, numel: sympy.Expr) -> str:
         if isinstance(numel, (int, sympy.Integer)):
             return f"{self.index_dtype}({int(numel)}{'l' if self.index_dtype == 'int64_t' else ''})"
         return f"ARG.{prefix}numel"
 
-    def _arguments(self) -> tuple[list[str], list[tuple[str, str]]]:
-        """Declarations of the buffer pointers, and the argument fields in call order."""
+    def _arguments(self) -> tuple[list[str], list[tuple[str, str]], list[int | None]]:
+        """Declarations of the buffer pointers, the argument fields in call order, and the bytes behind each."""
         pointers: list[str] = []
+        nbytes: list[int | None] = []
         fields: list[tuple[str, str]] = []
         argdefs, call_args, _, _ = self.args.python_argdefs()
         for definition, call_arg in zip(argdefs, call_args, strict=True):
@@ -371,6 +372,7 @@ class VulkanKernel(SIMDKernel):
                 fields.append((inner, scalar_kind(self.scalar_arguments[inner])))
             elif isinstance(call_arg, str):
                 entry = glsl_type(V.graph.get_dtype(call_arg))
+                nbytes += [None] * (len(fields) - len(nbytes)) + [_static_nbytes(call_arg)]
                 fields.append((inner, "ptr"))
                 pointers.append(f"{entry.buffer} {inner} = {entry.buffer}(ARG.{inner});")
             else:
@@ -378,12 +380,10 @@ class VulkanKernel(SIMDKernel):
                 if getattr(call_arg, "is_integer", True) is False:
                     kind = "f64"
                 fields.append((inner, kind))
-                pointers.append(
-                    f"const {'double' if kind == 'f64' else self.index_dtype} {inner} = ARG.{inner};"
-                )
+                pointers.append(f"const {'double' if kind == 'f64' else self.index_dtype} {inner} = ARG.{inner};")
         for tree in self._passed_numels():
             fields.append((f"{tree.prefix}numel", self._integer_kind()))
-        return pointers, fields
+        return pointers, fields, nbytes + [None] * (len(fields) - len(nbytes))
 
     def _integer_kind(self) -> str:
         return "i32" if self.index_dtype == "int" else "i64"
@@ -440,6 +440,15 @@ def scalar_kind(dtype: torch.dtype) -> str:
     return {"float": "f32", "double": "f64", "int": "i32", "uint": "u32", "int64_t": "i64", "uint64_t": "u64"}.get(
         glsl_type(dtype).register, "i32"
     )
+
+
+def _static_nbytes(name: str) -> int | None:
+    """Bytes behind buffer ``name`` when its size does not vary."""
+    buffer = V.graph.try_get_buffer(name)
+    if buffer is None or not buffer.has_tensor_output():
+        return None
+    size = V.graph.sizevars.simplify(buffer.get_layout().storage_size())
+    return int(size) * buffer.get_dtype().itemsize if isinstance(size, (int, sympy.Integer)) else None
 
 
 def _lines(buffer: IndentedBuffer) -> list[str]:

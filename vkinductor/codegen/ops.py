@@ -17,6 +17,8 @@ from torch._inductor.dtype_propagation import promote_types
 from torch._inductor.utils import get_bounds_index_expr, upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
 
+from . import compat
+from .index_values import fits_int32, wide
 from .types import convert, glsl_type, is_float, literal
 
 Operand = Any  # CSEVariable | OpsValue | int | float | bool
@@ -218,6 +220,14 @@ def _extremum(name: str) -> Callable[[Operand, Operand], str]:
     return emit
 
 
+def _index(expr: sympy.Expr) -> CSEVariable:
+    """``expr`` in the kernel's index type (float32 when it is not an integer)."""
+    kernel = V.kernel
+    text = kernel.index_to_str(kernel.prepare_indexing(expr))
+    dtype = torch.float32 if expr.is_integer is False else kernel.get_index_dtype_as_torch_dtype()
+    return kernel.cse.generate(kernel.compute, text, bounds=get_bounds_index_expr(expr), dtype=dtype, shape=())
+
+
 class GlslOverrides(OpOverrides):
     """Inductor's ops handler for Vulkan kernels: each method returns GLSL text (or CSE variables)."""
 
@@ -247,23 +257,31 @@ class GlslOverrides(OpOverrides):
 
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
-        kernel = V.kernel
-        text = kernel.index_to_str(kernel.prepare_indexing(expr))
-        natural = kernel.get_index_dtype_as_torch_dtype() if expr.is_integer is not False else torch.float32
-        bounds = get_bounds_index_expr(expr)
-        index = kernel.cse.generate(kernel.compute, text, bounds=bounds, dtype=natural, shape=())
-        dtype = upcast_compute_type(dtype)
-        if dtype == natural:
-            return index
-        # A value made of indices has its own dtype's width: i * i overflows in the index type.
-        value = kernel.cse.generate(kernel.compute, as_dtype(index, dtype), bounds=bounds, dtype=dtype, shape=())
-        if natural == torch.int32 and dtype == torch.int64:
-            kernel.narrow[value] = index
-        return value
+        # Newer torch says value_expr where the result is more than an index; older torch does not tell.
+        return _index(expr) if compat.HAS_VALUE_EXPR else GlslOverrides.value_expr(expr, dtype)
 
     @staticmethod
     def value_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
-        return GlslOverrides.index_expr(expr, dtype)
+        kernel, dtype = V.kernel, upcast_compute_type(dtype)
+        natural = kernel.get_index_dtype_as_torch_dtype()
+        if natural == torch.int64 or expr.is_integer is False:
+            index = _index(expr)
+            text = as_dtype(index, dtype)
+        else:
+            prepared = kernel.prepare_indexing(expr)
+            if fits_int32(kernel, prepared):
+                index = _index(expr)
+                text = as_dtype(index, dtype)
+            else:
+                index = None
+                text = convert(wide(kernel, prepared), torch.int64, dtype)
+        if index is not None and index.dtype == dtype:
+            return index
+        bounds = get_bounds_index_expr(expr)
+        value = kernel.cse.generate(kernel.compute, text, bounds=bounds, dtype=dtype, shape=())
+        if index is not None and index.dtype == torch.int32 and dtype == torch.int64:
+            kernel.narrow[value] = index
+        return value
 
     # --- arithmetic ----------------------------------------------------------------------------
 
@@ -453,9 +471,7 @@ class GlslOverrides(OpOverrides):
 
     # --- indexing ------------------------------------------------------------------------------
 
-    def indirect_indexing(
-        self, var: Any, size: Any, check: bool = True, wrap_neg: bool = True
-    ) -> sympy.Symbol:
+    def indirect_indexing(self, var: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> sympy.Symbol:
         return V.kernel.indirect_symbol(var)
 
 
@@ -510,8 +526,8 @@ def _install() -> None:
     ):
         for name in names:
             setattr(GlslOverrides, name, staticmethod(_bitwise(symbol, logical)))
-    GlslOverrides.lshift = GlslOverrides.bitwise_left_shift
-    GlslOverrides.rshift = GlslOverrides.bitwise_right_shift
+    GlslOverrides.lshift = GlslOverrides.bitwise_left_shift  # type: ignore[method-assign]
+    GlslOverrides.rshift = GlslOverrides.bitwise_right_shift  # type: ignore[method-assign]
     for name, symbol in {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}.items():
         setattr(GlslOverrides, name, staticmethod(_logical(symbol)))
     for name, function in UNARY_FLOAT.items():

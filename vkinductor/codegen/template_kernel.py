@@ -21,6 +21,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from vkinductor.runtime.abi import ArgumentLayout
 
+from .compat import mark_value_expressions
 from .kernel import VulkanKernel
 from .source import KernelText, assemble
 from .types import glsl_type
@@ -97,6 +98,7 @@ class VulkanTemplateKernel(VulkanKernel):
             ops.store(self.node.get_name(), indexer(indices[0]), value)
             for node in nodes:
                 node.decide_inplace_update()
+                mark_value_expressions(node._body)
                 node.codegen(self.split_and_set_ranges(node.get_ranges()))
             self.codegen_body()
         with V.set_kernel_handler(self):
@@ -108,10 +110,10 @@ class VulkanTemplateKernel(VulkanKernel):
         template, values, self.workgroups = self.node.plan(self)
         indexing, body = self.epilogue(epilogue_nodes)
         with V.set_kernel_handler(self):
-            pointers, fields = self._arguments()
+            pointers, fields, nbytes = self._arguments()
         context = {**values, "index": self.index_dtype, "pointers": pointers, "indexing": indexing, "body": body}
         layout = ArgumentLayout(tuple(fields))
-        return assemble(template, layout, self.device_info, context, 1, sorted(self.written))
+        return assemble(template, layout, self.device_info, context, 1, sorted(self.written), nbytes)
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Launch with the number of workgroups the plan computed."""

@@ -1,0 +1,60 @@
+"""Index expressions used as values: `torch.arange(n) ** 2` must not overflow because the kernel's index does not.
+
+An address fits the kernel's index type, which is why that type was chosen; a value computed from the same
+variables need not. This module decides when 32 bits are enough and prints the others in 64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from .printer import GlslPrinter
+
+_LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
+
+
+class WidePrinter(GlslPrinter):
+    """Prints in int64_t over variables that are declared as int; sizes come from the argument block at full width."""
+
+    def __init__(self, arguments: frozenset[str]) -> None:
+        super().__init__("int64_t")
+        self.arguments = arguments
+
+    def _print_Symbol(self, expr: sympy.Symbol) -> str:
+        return f"int64_t(ARG.{expr.name})" if expr.name in self.arguments else f"int64_t({expr.name})"
+
+
+def fits_int32(kernel: Any, expr: sympy.Expr) -> bool:
+    """Whether ``expr`` over the kernel's iteration variables stays within int32, in every step of its evaluation."""
+    ranges = {symbol: _range(kernel, symbol) for symbol in expr.free_symbols}
+    # A sum can be in range while a term of it is not.
+    parts = [part for part in sympy.preorder_traversal(expr) if getattr(part, "is_integer", False)]
+    return all(_within(bound_sympy(part, ranges)) for part in parts)
+
+
+def wide(kernel: Any, expr: sympy.Expr) -> str:
+    """GLSL of ``expr`` (already prepared for indexing) as an int64_t."""
+    renamed = kernel.rename_indexing(expr)
+    arguments = frozenset(str(name) for name in kernel.args.sizevars.values())
+    return f"int64_t({WidePrinter(arguments).doprint(renamed)})"
+
+
+def _range(kernel: Any, symbol: sympy.Symbol) -> ValueRanges[Any]:
+    entry = kernel.range_tree_nodes.get(symbol)
+    if entry is not None:
+        length = entry.length
+        known = isinstance(length, (int, sympy.Integer))
+        # Iteration variables of an int kernel are ints.
+        return ValueRanges(0, max(0, int(length) - 1) if known else _HIGHEST)
+    value = kernel.cse.varname_map.get(symbol.name)
+    if value is not None:
+        return value.bounds if _within(value.bounds) else ValueRanges(_LOWEST, _HIGHEST)
+    bounds = bound_sympy(symbol)
+    return bounds if _within(bounds) else ValueRanges.unknown_int()
+
+
+def _within(bounds: ValueRanges[Any]) -> bool:
+    return bool(bounds.lower >= _LOWEST and bounds.upper <= _HIGHEST)
