@@ -6,8 +6,9 @@ when it first runs. What the stream needs to find hazards is the byte range behi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -32,11 +33,14 @@ def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
 class Kernel:
     """One GLSL kernel of a generated program.
 
-    ``fields`` are the argument block's fields in call order; ``writes`` the pointers written;
+    ``fields`` are the argument block's fields in call order; ``writes`` the pointers written; ``nbytes`` the bytes
+    behind each field where they are known when the kernel is generated (None otherwise);
     ``per_group`` items of x a workgroup covers.
     """
 
-    __slots__ = ("_launch", "fields", "glsl", "name", "per_group", "writes")
+    __slots__ = ("fields", "glsl", "name", "nbytes", "per_group", "run", "writes")
+
+    run: Callable[..., None]
 
     def __init__(
         self,
@@ -44,57 +48,75 @@ class Kernel:
         *,
         fields: tuple[tuple[str, str], ...],
         writes: tuple[str, ...],
+        nbytes: tuple[int | None, ...],
         per_group: int,
         glsl: str,
     ) -> None:
         self.name = name
         self.fields = fields
         self.writes = writes
+        self.nbytes = nbytes
         self.per_group = per_group
         self.glsl = glsl
-        self._launch: Callable[..., None] | None = None
+        self.run = self._first_run
 
-    def run(self, *args: Any) -> None:
+    def _first_run(self, *args: Any) -> None:
         """Launch over ``args``: one value a field, then the number of items of x.
 
-        Tensor arguments must live on the device (or be zero-dimensional CPU tensors where the field is a
-        scalar). Returns at once; the stream keeps the order.
+        Tensor arguments must live on the device (or be zero-dimensional CPU tensors where the field is a scalar).
+        Returns at once; the stream keeps the order. Raises ShaderCompileError when the kernel does not compile.
         """
-        launch = self._launch
-        if launch is None:
-            launch = self._launch = self._build()
-        launch(*args)
+        self.run = self._build()
+        self.run(*args)
+
+    def source(self) -> KernelSource:
+        """What the runtime compiles."""
+        layout = ArgumentLayout(self.fields)
+        inline = layout.inline(context.get().info.limits)
+        return KernelSource(name=self.name, glsl=self.glsl, layout=layout, inline_args=inline)
 
     def _build(self) -> Callable[..., None]:
         device = context.get()
-        layout = ArgumentLayout(self.fields)
-        inline = layout.inline(device.info.limits)
-        source = KernelSource(name=self.name, glsl=self.glsl, layout=layout, inline_args=inline)
-        pipeline = device.pipelines.get(source)
-        pack = pipeline.pack
-        dispatch = device.stream.dispatch
-        limits = device.info.limits
-        per_group = self.per_group
-        kinds = tuple(kind for _, kind in self.fields)
-        written = tuple(kind == "ptr" and name in self.writes for name, kind in self.fields)
+        pipeline = device.pipelines.get(self.source())
+        limits, per_group = device.info.limits, self.per_group
 
-        def launch(*args: Any) -> None:
-            items = args[-1]
-            if items <= 0:
-                return
-            values: list[Any] = []
-            reads: list[tuple[int, int]] = []
-            writes: list[tuple[int, int]] = []
-            for value, kind, writing in zip(args, kinds, written, strict=False):
-                if kind == "ptr":
-                    place = byte_range(value)
-                    (writes if writing else reads).append(place)
-                    values.append(place[0])
-                else:
-                    values.append(value.item() if isinstance(value, torch.Tensor) else value)
-            dispatch(pipeline, fold(-(-items // per_group), limits), pack(*values), reads, writes)
+        @functools.lru_cache(maxsize=64)
+        def groups(items: int) -> tuple[int, int, int]:
+            return fold(-(-items // per_group), limits)
 
-        return launch
+        names = {
+            "pipeline": pipeline,
+            "pack": pipeline.pack,
+            "dispatch": device.stream.dispatch,
+            "groups": groups,
+            "byte_range": byte_range,
+            "Tensor": torch.Tensor,
+        }
+        # One straight function instead of a loop over the fields: this runs once for each kernel of each call.
+        exec(self._launcher(), names)
+        return cast(Callable[..., None], names["launch"])
+
+    def _launcher(self) -> str:
+        lines: list[str] = []
+        values: list[str] = []
+        reads: list[str] = []
+        writes: list[str] = []
+        for i, ((name, kind), nbytes) in enumerate(zip(self.fields, self.nbytes, strict=True)):
+            if kind != "ptr":
+                values.append(f"a{i}.item() if isinstance(a{i}, Tensor) else a{i}")
+                continue
+            place = f"(p{i}, {nbytes})" if nbytes is not None else f"r{i}"
+            lines.append(
+                f"p{i} = a{i}.data_ptr()" if nbytes is not None else f"r{i} = byte_range(a{i}); p{i} = r{i}[0]"
+            )
+            values.append(f"p{i}")
+            (writes if name in self.writes else reads).append(place)
+        parameters = ", ".join([*(f"a{i}" for i in range(len(self.fields))), "items"])
+        body = "\n    ".join(["if items <= 0: return", *lines])
+        return (
+            f"def launch({parameters}):\n    {body}\n    dispatch(pipeline, groups(items), pack({', '.join(values)}), "
+            f"[{', '.join(reads)}], [{', '.join(writes)}])"
+        )
 
 
 def vulkan_kernel(name: str, **description: Any) -> Kernel:

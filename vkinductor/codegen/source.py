@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,20 +40,22 @@ _EXTENSIONS = (
 class KernelText:
     """A generated kernel: its GLSL, argument layout, and how many items of x one workgroup covers.
 
-    ``writes`` names the pointer arguments the kernel may write (the others are only read).
+    ``writes`` names the pointer arguments the kernel may write (the others are only read); ``nbytes`` holds the bytes
+    behind each argument, None where that varies or the argument is no pointer.
     """
 
     glsl: str
     layout: ArgumentLayout
     per_group: int
     writes: tuple[str, ...]
+    nbytes: tuple[int | None, ...]
 
     def python(self) -> str:
         """The expression that defines the kernel in a generated wrapper (see launch.kernel)."""
         assert "'''" not in self.glsl
         return (
             f"vulkan_kernel(KERNEL_NAME, fields={self.layout.fields!r}, writes={self.writes!r}, "
-            f"per_group={self.per_group}, glsl='''\n{self.glsl}''')"
+            f"nbytes={self.nbytes!r}, per_group={self.per_group}, glsl='''\n{self.glsl}''')"
         )
 
 
@@ -63,7 +65,8 @@ def assemble(
     info: DeviceInfo,
     context: dict[str, Any],
     per_group: int,
-    writes: Iterable[str] = (),
+    writes: Iterable[str],
+    nbytes: Sequence[int | None],
 ) -> KernelText:
     """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
     values = {
@@ -79,4 +82,4 @@ def assemble(
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
     text = render(template, **values)
-    return KernelText(text, layout, per_group, tuple(writes))
+    return KernelText(text, layout, per_group, tuple(writes), tuple(nbytes))
