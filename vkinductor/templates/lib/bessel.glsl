@@ -2,18 +2,18 @@
 // that J keeps its relative precision near the first two; Y below 4 is its regular part plus 2/pi log(x) J; from 8 on both
 // are modulus and phase (Abramowitz and Stegun 9.2.17-31). K below 2 is its regular part minus log(x) I.
 
-// The argument of J0 and Y0 for x >= 8: x - 1 pi/4 plus the phase, as sine and cosine, times the modulus.
+// J0 and Y0 for x >= 8: the modulus times the cosine and sine of x - pi/4 plus the phase.
 void vk_bessel_0_far(float x, out float j, out float y) {
     float v = 8.0 / x;
     float q = v * v;
-    float m = 2.006667046e-07;
-    m = m * q - 1.963768000e-06;
-    m = m * q + 2.523775402e-05;
+    float m = 2.006691773e-07;
+    m = m * q - 1.963773684e-06;
+    m = m * q + 2.523775765e-05;
     m = m * q - 9.765584837e-04;
     m = m * q + 1.000000000e+00;
-    float p = -8.948427421e-08;
-    p = p * q + 7.213247386e-07;
-    p = p * q - 6.376573765e-06;
+    float p = -8.948459396e-08;
+    p = p * q + 7.213254207e-07;
+    p = p * q - 6.376574220e-06;
     p = p * q + 1.271543733e-04;
     p = p * q - 1.562500000e-02;
     int quadrant;
@@ -115,18 +115,18 @@ float vk_bessel_y0(float x) {
     return y;
 }
 
-// The argument of J1 and Y1 for x >= 8: x - 3 pi/4 plus the phase, as sine and cosine, times the modulus.
+// J1 and Y1 for x >= 8: the modulus times the cosine and sine of x - 3 pi/4 plus the phase.
 void vk_bessel_1_far(float x, out float j, out float y) {
     float v = 8.0 / x;
     float q = v * v;
-    float m = -2.743043979e-07;
-    m = m * q + 2.935671091e-06;
-    m = m * q - 4.716263356e-05;
+    float m = -2.743118159e-07;
+    m = m * q + 2.935687689e-06;
+    m = m * q - 4.716264448e-05;
     m = m * q + 2.929682378e-03;
     m = m * q + 1.000000000e+00;
-    float p = 1.210436835e-07;
-    p = p * q - 1.054246013e-06;
-    p = p * q + 1.129478733e-05;
+    float p = 1.210444935e-07;
+    p = p * q - 1.054247832e-06;
+    p = p * q + 1.129478824e-05;
     p = p * q - 3.204317763e-04;
     p = p * q + 4.687500000e-02;
     int quadrant;
@@ -251,12 +251,12 @@ float vk_i0_near(float x) {
 // I0(x) e^-x for x >= 7.75
 float vk_i0e_far(float x) {
     float v = 1.0 / x;
-    float p = 2.978287935e+00;
-    p = p * v - 7.385013700e-01;
-    p = p * v + 1.459476501e-01;
-    p = p * v + 2.333251759e-02;
-    p = p * v + 2.820816822e-02;
-    p = p * v + 4.986622930e-02;
+    float p = 1.913708687e+00;
+    p = p * v - 3.354218006e-01;
+    p = p * v + 8.896567672e-02;
+    p = p * v + 2.702474222e-02;
+    p = p * v + 2.810077928e-02;
+    p = p * v + 4.986736178e-02;
     p = p * v + 3.989422917e-01;
     return p / sqrt(x);
 }
@@ -289,15 +289,15 @@ float vk_i0(float x) {
 // K0(x) e^x for x >= 2
 float vk_k0e_far(float x) {
     float u = 4.0 / x - 1.0;
-    float p = 1.908556987e-05;
-    p = p * u + 8.896055874e-07;
-    p = p * u - 4.592329060e-05;
-    p = p * u + 7.075011581e-06;
-    p = p * u + 8.115091987e-06;
-    p = p * u + 9.942917677e-05;
-    p = p * u - 4.889013362e-04;
-    p = p * u + 3.032927401e-03;
-    p = p * u - 3.107077628e-02;
+    float p = -4.536341862e-07;
+    p = p * u + 1.097817517e-06;
+    p = p * u - 1.962047463e-06;
+    p = p * u + 6.658173334e-06;
+    p = p * u - 2.485382902e-05;
+    p = p * u + 9.969007078e-05;
+    p = p * u - 4.797441070e-04;
+    p = p * u + 3.032875014e-03;
+    p = p * u - 3.107146360e-02;
     p = p * u + 1.218595386e+00;
     return p / sqrt(x);
 }
@@ -351,13 +351,13 @@ float vk_i1_near(float x) {
 // I1(x) e^-x for x >= 7.75
 float vk_i1e_far(float x) {
     float v = 1.0 / x;
-    float p = -5.408305168e+00;
-    p = p * v + 1.616165161e+00;
-    p = p * v - 2.871457636e-01;
-    p = p * v - 2.650905401e-02;
-    p = p * v - 4.716411233e-02;
-    p = p * v - 1.495990008e-01;
-    p = p * v + 3.989422619e-01;
+    float p = -2.177970648e+00;
+    p = p * v + 3.730620742e-01;
+    p = p * v - 1.079955846e-01;
+    p = p * v - 3.838711604e-02;
+    p = p * v - 4.680905864e-02;
+    p = p * v - 1.496028602e-01;
+    p = p * v + 3.989422917e-01;
     return p / sqrt(x);
 }
 
@@ -389,15 +389,15 @@ float vk_i1(float x) {
 // K1(x) e^x for x >= 2
 float vk_k1e_far(float x) {
     float u = 4.0 / x - 1.0;
-    float p = -6.466503692e-05;
-    p = p * u - 3.872357411e-06;
-    p = p * u + 1.491844305e-04;
-    p = p * u - 3.462287623e-06;
-    p = p * u - 7.707264012e-05;
-    p = p * u - 1.429258555e-04;
-    p = p * u + 7.662711432e-04;
-    p = p * u - 5.566073582e-03;
-    p = p * u + 1.033474430e-01;
+    float p = 5.496136737e-07;
+    p = p * u - 1.323482479e-06;
+    p = p * u + 2.437646799e-06;
+    p = p * u - 8.559311937e-06;
+    p = p * u + 3.300125172e-05;
+    p = p * u - 1.397407759e-04;
+    p = p * u + 7.356897113e-04;
+    p = p * u - 5.566710606e-03;
+    p = p * u + 1.033497378e-01;
     p = p * u + 1.363151908e+00;
     return p / sqrt(x);
 }
