@@ -52,7 +52,7 @@ def test_values_and_gradients() -> None:
     assert loss.dtype is torch.float32
     loss.backward()
     assert abs(loss.item() - expected.item()) < 0.05
-    for p, g in zip(model.parameters(), grads):
+    for p, g in zip(model.parameters(), grads, strict=False):
         assert p.grad.dtype is torch.float32
         assert torch.allclose(p.grad.cpu(), g, atol=0.05)
 

@@ -43,7 +43,7 @@ def test_convolution() -> None:
         assert torch.allclose(on_device.cpu(), out, atol=1e-5)
         out.square().sum().backward()
         on_device.square().sum().backward()
-        for t, d in zip(tensors, devices):
+        for t, d in zip(tensors, devices, strict=False):
             assert torch.allclose(d.grad.cpu(), t.grad, rtol=1e-4, atol=1e-3)
     wt = torch.randn(4, 3, 3, 3)
     assert torch.allclose(

@@ -64,9 +64,9 @@ def test_lists() -> None:
     params = [torch.randn(n).to(DEVICE) for n in (2, 3)]
     expected = [p.cpu() + 2 for p in params]
     torch._foreach_add_(params, 2)
-    assert all(torch.equal(p.cpu(), e) for p, e in zip(params, expected))
+    assert all(torch.equal(p.cpu(), e) for p, e in zip(params, expected, strict=False))
     doubled = torch._foreach_mul(params, 2.0)
-    assert all(torch.equal(d.cpu(), e * 2) for d, e in zip(doubled, expected))
+    assert all(torch.equal(d.cpu(), e * 2) for d, e in zip(doubled, expected, strict=False))
     scale, found = torch.ones(1, device=DEVICE), torch.zeros(1, device=DEVICE)
     params[0][0] = float("inf")
     torch._amp_foreach_non_finite_check_and_unscale_(params, found, scale)

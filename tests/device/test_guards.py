@@ -38,13 +38,13 @@ def test_storage_access() -> None:
 def test_storage_resize() -> None:
     storage = torch.zeros(4, device="vulkan").untyped_storage()
     assert storage.resize_(16) is storage
-    with pytest.raises(UnsupportedError, match="tensor.resize_"):
+    with pytest.raises(UnsupportedError, match=r"tensor\.resize_"):
         storage.resize_(0)
     assert torch.UntypedStorage(4).resize_(8).nbytes() == 8
 
 
 def test_generator() -> None:
-    with pytest.raises(UnsupportedError, match="torch.vulkan.manual_seed"):
+    with pytest.raises(UnsupportedError, match=r"torch\.vulkan\.manual_seed"):
         torch.Generator(device="vulkan")
     with pytest.raises(UnsupportedError):
         torch.Generator("vulkan:0")

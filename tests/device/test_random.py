@@ -16,7 +16,7 @@ def test_manual_seed_repeats() -> None:
     first = torch.rand(10, device=DEVICE), torch.randn(3, 3, device=DEVICE), torch.randint(0, 99, (5,), device=DEVICE)
     torch.manual_seed(5)
     again = torch.rand(10, device=DEVICE), torch.randn(3, 3, device=DEVICE), torch.randint(0, 99, (5,), device=DEVICE)
-    assert all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(first, again))
+    assert all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(first, again, strict=False))
     assert not torch.equal(torch.rand(10, device=DEVICE).cpu(), first[0].cpu())
 
 
@@ -91,6 +91,6 @@ def test_other_random_operators() -> None:
         return [tensor.cpu() for tensor in drawn]
 
     first, second = draw(), draw()
-    assert all(torch.equal(a, b) for a, b in zip(first, second))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=False))
     assert sorted(first[0].tolist()) == list(range(20))
     assert 0 < (first[5] == 0).sum() < 50

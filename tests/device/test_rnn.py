@@ -28,7 +28,7 @@ def test_layers(name: str, options: dict[str, bool]) -> None:
     out.square().sum().backward()
     on_device.square().sum().backward()
     assert torch.allclose(b.grad.cpu(), a.grad, atol=1e-4)
-    for p, q in zip(host.parameters(), device.parameters()):
+    for p, q in zip(host.parameters(), device.parameters(), strict=False):
         assert torch.allclose(q.grad.cpu(), p.grad, atol=1e-4)
 
 
@@ -38,9 +38,9 @@ def test_cells(cell: type[nn.Module]) -> None:
     x = torch.randn(3, 4)
     expected = host(x)
     result = host.to("vulkan")(x.to("vulkan"))
-    for a, b in zip(
-        expected if isinstance(expected, tuple) else (expected,), result if isinstance(result, tuple) else (result,)
-    ):
+    if isinstance(expected, torch.Tensor):
+        expected, result = (expected,), (result,)
+    for a, b in zip(expected, result, strict=True):
         assert torch.allclose(b.cpu(), a, atol=1e-5)
 
 

@@ -14,7 +14,7 @@ from vkinductor.device.strides import Walk
 def places(walk: Walk) -> list[tuple[int, int]]:
     """(dst, src) offset of every element."""
     return sorted(
-        (sum(i * s for i, s in zip(at, walk.dst)), sum(i * s for i, s in zip(at, walk.src)))
+        (sum(i * s for i, s in zip(at, walk.dst, strict=False)), sum(i * s for i, s in zip(at, walk.src, strict=False)))
         for at in itertools.product(*map(range, walk.size))
     )
 

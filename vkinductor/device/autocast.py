@@ -1,7 +1,8 @@
 """Automatic mixed precision: `torch.autocast("vulkan", dtype=...)`.
 
-torch runs no autocast rules for a Python device, so they are kernels here, on the AutocastPrivateUse1 key. The lists are
-those of CUDA, as documented in torch's "Autocast Op Reference". Casts are differentiable; weights are cast at each use.
+torch runs no autocast rules for a Python device, so they are kernels here, on the AutocastPrivateUse1 key.
+The lists are those of CUDA, as documented in torch's "Autocast Op Reference". Casts are differentiable;
+weights are cast at each use.
 """
 
 from __future__ import annotations
@@ -18,38 +19,43 @@ SUPPORTED_DTYPES = (torch.float16, torch.bfloat16)
 
 # Run in the autocast dtype: matrix multiplication and convolution gain most and sum in float32 anyway.
 LOWER = (
-    "_convolution", "_convolution.deprecated", "convolution", "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d",
-    "conv3d.padding", "conv_tbc", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "prelu", "addmm",
-    "addmv", "addr", "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linalg_multi_dot", "linear", "addbmm", "baddbmm", "bmm",
-    "chain_matmul", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
-    "scaled_dot_product_attention",
+    "_convolution", "_convolution.deprecated", "convolution", "conv1d", "conv1d.padding", "conv2d",
+    "conv2d.padding", "conv3d", "conv3d.padding", "conv_tbc", "conv_transpose1d",
+    "conv_transpose2d.input", "conv_transpose3d.input", "prelu", "addmm", "addmv", "addr", "matmul",
+    "einsum", "mm", "mv", "linalg_vecdot", "linalg_multi_dot", "linear", "addbmm", "baddbmm", "bmm",
+    "chain_matmul", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell",
+    "rnn_tanh_cell", "rnn_relu_cell", "scaled_dot_product_attention",
 )  # fmt: skip
 
 # Run in float32: a small relative error of the input is a large one of the result, or sums are long.
 FLOAT32 = (
-    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh", "tan",
-    "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm", "group_norm",
-    "norm.Scalar", "norm.ScalarOpt_dim", "norm.names_ScalarOpt_dim", "nuclear_norm", "nuclear_norm.dim", "frobenius_norm.dim",
-    "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d", "hinge_embedding_loss", "kl_div",
-    "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss",
-    "triplet_margin_loss", "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp",
-    "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_nearest3d",
-    "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_trilinear3d",
-    "upsample_bicubic2d", "_upsample_bicubic2d_aa",
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal",
+    "rsqrt", "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus",
+    "layer_norm", "native_layer_norm", "group_norm", "norm.Scalar", "norm.ScalarOpt_dim",
+    "norm.names_ScalarOpt_dim", "nuclear_norm", "nuclear_norm.dim", "frobenius_norm.dim",
+    "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d",
+    "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
+    "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss",
+    "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm",
+    "logsumexp", "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d",
+    "_upsample_nearest_exact2d", "upsample_nearest3d", "_upsample_nearest_exact3d", "upsample_linear1d",
+    "upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_trilinear3d", "upsample_bicubic2d",
+    "_upsample_bicubic2d_aa",
 )  # fmt: skip
 
 # Take a `dtype` argument: it becomes float32 unless it was given.
 FLOAT32_RESULT = (
-    "prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum", "sum.dim_IntList", "linalg_vector_norm",
-    "linalg_matrix_norm", "linalg_matrix_norm.str_ord",
+    "prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum",
+    "sum.dim_IntList", "linalg_vector_norm", "linalg_matrix_norm", "linalg_matrix_norm.str_ord",
 )  # fmt: skip
 
 # Mixed inputs are cast to the widest floating-point dtype among them.
 WIDEST = (
-    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot", "scatter_add",
+    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put",
+    "tensordot", "scatter_add",
 )  # fmt: skip
 
-_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_KEY = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
 
 
 def _eligible(value: Any) -> bool:
@@ -114,8 +120,8 @@ def _widest(op: Any) -> Callable[..., Any]:
 
 def _binary_cross_entropy(*args: Any, **kwargs: Any) -> Any:
     raise UnsupportedError(
-        "binary_cross_entropy is unsafe under autocast (log of a rounded probability): use binary_cross_entropy_with_logits, or "
-        "disable autocast around it"
+        "binary_cross_entropy is unsafe under autocast (log of a rounded probability): use "
+        "binary_cross_entropy_with_logits, or disable autocast around it"
     )
 
 

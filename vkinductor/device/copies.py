@@ -1,7 +1,8 @@
-"""Copies between host and device and on the device, whatever the dtypes, strides, and conjugate or negative bits.
+"""Copies between host and device and on the device, whatever the dtypes, strides, and conjugate or negative
+bits.
 
-Host memory is touched by torch's CPU kernels and the stream's uploads and downloads alone; device memory by kernels and
-transfers alone. Which kernel moves strided memory is `strided`'s business.
+Host memory is touched by torch's CPU kernels and the stream's uploads and downloads alone; device memory by
+kernels and transfers alone. Which kernel moves strided memory is `strided`'s business.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Scalar = bool | int | float | complex
 def copy_(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
     """dst[...] = src, broadcast and converted to dst's dtype; each is on vulkan or on the CPU. Returns dst.
 
-    Copies to and from the host are finished when this returns. Where the two overlap on the device, all of src is
-    read first.
+    Copies to and from the host are finished when this returns. Where the two overlap on the device, all of
+    src is read first.
 
     Raises:
         RuntimeError: shapes do not broadcast, or several elements of dst share one place in memory.
@@ -32,7 +33,8 @@ def copy_(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
     """
     if src.layout is not torch.strided or dst.layout is not torch.strided or src.is_quantized or dst.is_quantized:
         raise UnsupportedError(
-            f"cannot copy {_kind(src)} to {_kind(dst)}: only dense tensors live on vulkan; call .to_dense() or .dequantize() first"
+            f"cannot copy {_kind(src)} to {_kind(dst)}: only dense tensors live on vulkan; call .to_dense() or "
+            ".dequantize() first"
         )
     if src.size() != dst.size():
         src = src.expand(dst.size())
@@ -40,8 +42,8 @@ def copy_(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
         return dst
     if any(s == 0 and n > 1 for n, s in zip(dst.size(), dst.stride(), strict=True)):
         raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location; "
-            "clone() the tensor before writing to it"
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            "location; clone() the tensor before writing to it"
         )
     route = _ROUTES.get((dst.device.type, src.device.type))
     if route is None:
@@ -56,7 +58,8 @@ def _kind(tensor: torch.Tensor) -> str:
 
 
 def to_device(tensor: torch.Tensor) -> torch.Tensor:
-    """A new vulkan tensor with the values of a CPU tensor; the strides are kept if they are dense, else row-major."""
+    """A new vulkan tensor with the values of a CPU tensor; the strides are kept if they are dense, else
+    row-major."""
     size = tuple(tensor.size())
     stride = tuple(tensor.stride())
     if not strides.is_dense(size, stride):
@@ -66,7 +69,8 @@ def to_device(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A new CPU tensor with the values of a vulkan tensor; the strides are kept if they are dense, else row-major.
+    """A new CPU tensor with the values of a vulkan tensor; the strides are kept if they are dense, else
+    row-major.
 
     Conjugate and negative bits are kept as bits.
     """
@@ -106,7 +110,7 @@ def copy_bytes(dst: int, src: int, nbytes: int) -> None:
     registry.open().stream.copy(dst, src, nbytes)
 
 
-# Routes --------------------------------------------------------------------------------------------------------------
+# Routes.
 
 
 def _device_to_device(dst: torch.Tensor, src: torch.Tensor) -> None:
@@ -150,7 +154,8 @@ def _real(device: TorchDevice, size: tuple[int, ...], dst: Operand, src: Operand
     if same or strided.convertible(device, dst.dtype, src.dtype):
         strided.copy(device, size, dst, src)
         return
-    # No kernel can compute with these dtypes here (float8, or float64 on a device without it): the CPU converts.
+    # No kernel can compute with these dtypes here (float8, or float64 on a device without it): the CPU
+    # converts.
     gathered = storage.empty_contiguous(size, src.dtype)
     strided.copy(device, size, _raw(gathered), _bare(src))
     host = _download(gathered)
@@ -211,7 +216,7 @@ def _download(tensor: torch.Tensor) -> torch.Tensor:
     return host
 
 
-# Operands ------------------------------------------------------------------------------------------------------------
+# Operands.
 
 
 def _raw(tensor: torch.Tensor) -> Operand:
@@ -236,7 +241,7 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     return start_a < start_b + nbytes_b and start_b < start_a + nbytes_a
 
 
-# Kernels -------------------------------------------------------------------------------------------------------------
+# Kernels.
 
 
 def _copy_from(src: torch.Tensor, dst: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
@@ -272,7 +277,8 @@ KERNELS: dict[str, Any] = {
     "zero_": _zero,
 }
 
-# Operators that see the conjugate and negative bits themselves; torch would otherwise resolve them by a copy first.
+# Operators that see the conjugate and negative bits themselves; torch would otherwise resolve them by a copy
+# first.
 LAZY_BITS = ("_copy_from", "_copy_from_and_resize", "_local_scalar_dense")
 
 

@@ -1,4 +1,5 @@
-"""The dtypes of the device: one table that says how each is described to DLPack and how GLSL stores and computes it.
+"""The dtypes of the device: one table that says how each is described to DLPack and how GLSL stores and
+computes it.
 
 Owns facts about dtypes only. Who may use a storage type on a given device is decided by its features.
 """
@@ -14,8 +15,9 @@ import torch
 class DType:
     """One torch dtype.
 
-    dlpack: (type code, bits) of DLPack, or None when DLPack lacks the dtype and the tensor is made as bytes first.
-    storage: GLSL type of one element in memory (halves as their bits: no device feature is needed then, and no driver
+    dlpack: (type code, bits) of DLPack, or None when DLPack lacks the dtype and the tensor is made as bytes
+    first. storage: GLSL type of one element in memory (halves as their bits: no device feature is needed
+    then, and no driver
         rounds them); None for types that are only moved, never computed with.
     register: GLSL type it is loaded into and computed in.
     short: its name in the function library, as in `vk_f32_to_i8`.

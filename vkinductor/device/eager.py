@@ -1,7 +1,7 @@
 """Every operator without a kernel of its own: checked, compiled by the hook if that can, else run on the CPU.
 
-Owns the order of those attempts and the operators that torch routes to names of their own on a Python device (convolution,
-attention). The compiler is a hook (`hooks`); the CPU side is `fallback`.
+Owns the order of those attempts and the operators that torch routes to names of their own on a Python device
+(convolution, attention). The compiler is a hook (`hooks`); the CPU side is `fallback`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from vkinductor.device import fallback
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
-# Arguments that may stay on the CPU beside vulkan tensors, as they may beside CUDA tensors: "name.overload" -> arguments.
+# Arguments that may stay on the CPU beside vulkan tensors, as they may beside CUDA tensors: "name.overload"
+# -> arguments.
 CPU_ARGUMENTS: dict[str, frozenset[str]] = {
     "index.Tensor": frozenset({"indices"}),
     "index.Tensor_out": frozenset({"indices"}),
@@ -29,7 +30,8 @@ CPU_ARGUMENTS: dict[str, frozenset[str]] = {
     "_ctc_loss_backward.Tensor": frozenset({"input_lengths", "target_lengths"}),
 }
 
-# Operators that only make values: from numbers, into out=. The host makes them and uploads: nothing comes back.
+# Operators that only make values: from numbers, into out=. The host makes them and uploads: nothing comes
+# back.
 HOST_MADE = (
     "arange.start_out",
     "eye.out",
@@ -87,8 +89,8 @@ def _check_devices(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
             ):
                 continue
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two devices, vulkan:0 and {tensor.device}! "
-                f"Argument {name!r} of {op} is on {tensor.device}: move it with .to('vulkan')"
+                "Expected all tensors to be on the same device, but found at least two devices, vulkan:0 and "
+                f"{tensor.device}! Argument {name!r} of {op} is on {tensor.device}: move it with .to('vulkan')"
             )
 
 
@@ -105,13 +107,14 @@ def _host_made(op: Any) -> Any:
 
 
 def _convolution(*args: Any) -> torch.Tensor:
-    """`convolution_overrideable`: where torch sends `convolution` for this device; the arguments are the same."""
+    """`convolution_overrideable`: where torch sends `convolution` for this device; the arguments are the
+    same."""
     return dispatch(torch.ops.aten.convolution.default, *args)
 
 
 def _convolution_backward(
-    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Any, padding: Any, dilation: Any, transposed: bool,
-    output_padding: Any, groups: int, mask: Any,
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
     """`convolution_backward_overrideable`: lacks `bias_sizes`, which follow from the weight."""
     outputs = weight.size(1) * groups if transposed else weight.size(0)
@@ -122,7 +125,8 @@ def _convolution_backward(
 
 
 def _sdp_choice(*args: Any, **kwargs: Any) -> int:
-    """`_fused_sdp_choice`: attention is composed from matmul and softmax; compiled graphs have a kernel of their own."""
+    """`_fused_sdp_choice`: attention is composed from matmul and softmax; compiled graphs have a kernel of
+    their own."""
     return _SDP_MATH
 
 
@@ -149,7 +153,8 @@ def _refuse(what: str, instead: str) -> Any:
 
 
 def register(library: torch.library.Library, every: torch.library.Library) -> None:
-    """Add the kernels to torch's "aten" library, and the fallbacks to `every`, the library of all namespaces ("_")."""
+    """Add the kernels to torch's "aten" library, and the fallbacks to `every`, the library of all namespaces
+    ("_")."""
     from vkinductor.device.metadata import overload
 
     for name, kernel in KERNELS.items():
@@ -159,5 +164,6 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
     every.fallback(dispatch, "PrivateUse1")
     for key, (what, instead) in _REFUSED.items():
         every.fallback(_refuse(what, instead), key)
-        # Composed by torch for every key: a compressed tensor would be assembled from dense parts, past the fallback.
+        # Composed by torch for every key: a compressed tensor would be assembled from dense parts, past the
+        # fallback.
         library.impl("_to_copy", _refuse(what, instead), key)

@@ -1,7 +1,7 @@
 """Making and re-making tensors: `empty`, `empty_strided`, `resize_`, `set_`, `record_stream`.
 
-Filling is `copies`' work, random numbers are `random`'s. `zeros`, `ones`, `full` and the like are composed from these by
-torch itself.
+Filling is `copies`' work, random numbers are `random`'s. `zeros`, `ones`, `full` and the like are composed
+from these by torch itself.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def resize_(
     target = tensor.untyped_storage()
     needed = (offset + strides.extent(size, stride)) * tensor.itemsize
     if needed > target.nbytes():
-        grown = storage.empty_contiguous((needed,), torch.uint8)
+        grown = storage.empty_contiguous((int(needed),), torch.uint8)
         kept = target.nbytes()
         if kept:
             copies.copy_bytes(grown.data_ptr(), target.data_ptr(), kept)
@@ -109,7 +109,7 @@ def _resize_output_(tensor: torch.Tensor, size: Sequence[int], device: torch.dev
 _set = metadata._on_cpu_key(metadata.overload("set_.source_Storage_storage_offset"))
 
 
-def _set_storage(tensor: torch.Tensor, source: torch.UntypedStorage) -> torch.Tensor:
+def _set_storage(tensor: torch.Tensor, source: Any) -> torch.Tensor:
     """`aten.set_.source_Storage`: one dimension over the whole storage."""
     _set(tensor, source, 0, (source.nbytes() // tensor.itemsize,), (1,))
     return tensor

@@ -1,7 +1,8 @@
 """The CPU fallback: any operator, run by torch's CPU kernel on copies in host memory.
 
-The operator's schema says what is written: mutated and out= arguments (lists of tensors too) are written back, and results
-that alias an argument do so on the device as well. Every call is counted, and each operator is warned about once.
+The operator's schema says what is written: mutated and out= arguments (lists of tensors too) are written
+back, and results that alias an argument do so on the device as well. Every call is counted, and each operator
+is warned about once.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class _Plan:
     seeded: bool
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _plan(op: Any) -> _Plan:
     arguments = op._schema.arguments
     written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
@@ -66,8 +67,8 @@ class _Host:
         known = self.pairs.get(id(tensor))
         if known is not None:
             return known[1]
-        # torch's operators size an empty out= tensor themselves, and warn when they find another size than they want, as some
-        # do on the way to the right one.
+        # torch's operators size an empty out= tensor themselves, and warn when they find another size than
+        # they want, as some do on the way to the right one.
         host = copies.to_host(tensor) if read else torch.empty(0, dtype=tensor.dtype)
         self.pairs[id(tensor)] = (tensor, host)
         return host
@@ -92,7 +93,7 @@ class _Host:
                 same = host.dtype == result.dtype and strides.same_order(host.size(), host.stride(), tensor.stride())
                 if same and not (host.is_conj() or host.is_neg() or result.is_conj() or result.is_neg()):
                     offset = tensor.storage_offset() + result.storage_offset() - host.storage_offset()
-                    return metadata.as_strided(tensor, result.size(), result.stride(), offset)
+                    return metadata.as_strided(tensor, result.size(), result.stride(), int(offset))
         return copies.to_device(result)
 
 
@@ -154,7 +155,8 @@ def _write_back(tensor: torch.Tensor, host: torch.Tensor) -> None:
     if tensor.size() != host.size():
         if tensor.numel():
             warnings.warn(
-                f"an output of shape {[*tensor.size()]} was resized to {[*host.size()]}: pass one of that shape, or an empty one",
+                f"an output of shape {[*tensor.size()]} was resized to {[*host.size()]}: pass one of that shape, or an "
+                "empty one",
                 stacklevel=2,
             )
         factory.resize_(tensor, host.size())
@@ -168,8 +170,8 @@ def _count(op: Any) -> None:
     if name not in registry.warned:
         registry.warned.add(name)
         warnings.warn(
-            f"{name} ran on the CPU: it has no vulkan kernel outside torch.compile(backend='vulkan'). Its tensors are copied to "
-            "host memory and back at each call; this is said once for each operator",
+            f"{name} ran on the CPU: it has no vulkan kernel outside torch.compile(backend='vulkan'). Its tensors are "
+            "copied to host memory and back at each call; this is said once for each operator",
             VulkanFallbackWarning,
             stacklevel=2,
         )

@@ -1,7 +1,8 @@
 """The few torch entry points that must be wrapped because no dispatcher key reaches them.
 
-torch has no allocator, no generator and no storage resize for a device made in Python: its C++ would dereference a null
-allocator, or fail with a message about C++ hooks. Each wrapper passes everything that is not vulkan straight through.
+torch has no allocator, no generator and no storage resize for a device made in Python: its C++ would
+dereference a null allocator, or fail with a message about C++ hooks. Each wrapper passes everything that is
+not vulkan straight through.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def _storage_resize(original: Any) -> Any:
         if size == self.nbytes():
             return self
         raise UnsupportedError(
-            f"a vulkan storage cannot be resized (from {self.nbytes()} to {size} bytes): use tensor.resize_(), or make a new "
-            "tensor and tensor.set_() it"
+            f"a vulkan storage cannot be resized (from {self.nbytes()} to {size} bytes): use tensor.resize_(), or make "
+            "a new tensor and tensor.set_() it"
         )
 
     return resize_
@@ -87,8 +88,8 @@ def _generator_class() -> Any:
     def __new__(cls: Any, device: Any = "cpu") -> Any:
         if is_vulkan(device):
             raise UnsupportedError(
-                "torch.Generator(device='vulkan') cannot be made: torch.vulkan.manual_seed() seeds the device, and a CPU "
-                "generator is accepted by every random operator on vulkan tensors"
+                "torch.Generator(device='vulkan') cannot be made: torch.vulkan.manual_seed() seeds the device, and a "
+                "CPU generator is accepted by every random operator on vulkan tensors"
             )
         return base(device)
 
@@ -122,11 +123,13 @@ def _synchronize(original: Any) -> Any:
 
 def install() -> None:
     """Wrap the entry points. Called once, by `registration.register`."""
+    names: Any = torch
     storage: Any = torch.UntypedStorage
+    printing: Any = torch._tensor_str
     storage.__new__ = staticmethod(_storage_new(storage.__new__))
     storage.resize_ = _storage_resize(storage.resize_)
     storage._share_fd_cpu_ = _storage_share(storage._share_fd_cpu_)
     storage._share_filename_cpu_ = _storage_share(storage._share_filename_cpu_)
-    torch.Generator = _generator_class()  # type: ignore[misc]
-    torch._tensor_str._tensor_str = _tensor_str(torch._tensor_str._tensor_str)  # type: ignore[attr-defined]
+    names.Generator = _generator_class()
+    printing._tensor_str = _tensor_str(printing._tensor_str)
     torch.accelerator.synchronize = _synchronize(torch.accelerator.synchronize)

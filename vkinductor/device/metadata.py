@@ -1,7 +1,8 @@
 """Views and other operators that change how memory is looked at and never touch it.
 
-torch's CPU kernels of these work on any tensor and keep the tensor's own key set, so each is redispatched to the CPU key.
-Everything else that makes a view (`select`, `slice`, `expand`, ...) is composed from these by torch itself.
+torch's CPU kernels of these work on any tensor and keep the tensor's own key set, so each is redispatched to
+the CPU key. Everything else that makes a view (`select`, `slice`, `expand`, ...) is composed from these by
+torch itself.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def _on_cpu_key(op: Any) -> Callable[..., Any]:
 
 
 def as_strided(tensor: torch.Tensor, size: Any, stride: Any, offset: int | None = None) -> torch.Tensor:
-    """`aten.as_strided` below autograd: another look at the storage of `tensor`, offset in elements from its start."""
+    """`aten.as_strided` below autograd: another look at the storage of `tensor`, offset in elements from its
+    start."""
     return torch.ops.aten.as_strided.default.redispatch(_CPU, tensor, size, stride, offset)
 
 

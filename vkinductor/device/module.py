@@ -1,7 +1,7 @@
 """`torch.vulkan`: what torch, and people, expect of a device module.
 
-Thin: each function asks the registry, the runtime or `random`. Device indices are 0 or None: torch sees one device, the one
-that VKINDUCTOR_DEVICE chose. Nothing here opens Vulkan unless it says so.
+Thin: each function asks the registry, the runtime or `random`. Device indices are 0 or None: torch sees one
+device, the one that VKINDUCTOR_DEVICE chose. Nothing here opens Vulkan unless it says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _check(index: _Device) -> None:
     guards.check_device(torch.device(DEVICE_NAME, index) if isinstance(index, int) else index)
 
 
-# Devices -------------------------------------------------------------------------------------------------------------
+# Devices.
 
 
 def is_available() -> bool:
@@ -113,11 +113,12 @@ def get_device_properties(device: _Device = None) -> Any:
     return registry.open().runtime.info
 
 
-# Memory --------------------------------------------------------------------------------------------------------------
+# Memory.
 
 
 def memory_stats(device: _Device = None) -> dict[str, int]:
-    """Bytes and counts of the allocator, after memory of dead tensors has been given back; {} before the device is open."""
+    """Bytes and counts of the allocator, after memory of dead tensors has been given back; {} before the
+    device is open."""
     _check(device)
     open_device = registry.current()
     if open_device is None:
@@ -138,7 +139,8 @@ def memory_reserved(device: _Device = None) -> int:
 
 
 def max_memory_allocated(device: _Device = None) -> int:
-    """The most bytes that were allocated at once. Memory of tensors that died counts until a sweep finds it."""
+    """The most bytes that were allocated at once. Memory of tensors that died counts until a sweep finds
+    it."""
     return memory_stats(device).get("peak_allocated_bytes", 0)
 
 
@@ -156,7 +158,7 @@ def empty_cache() -> None:
         open_device.memory.empty_cache()
 
 
-# Random numbers ------------------------------------------------------------------------------------------------------
+# Random numbers.
 
 
 def manual_seed(seed: int) -> None:
@@ -201,7 +203,7 @@ manual_seed_all = manual_seed
 seed_all = seed
 
 
-# Mixed precision, streams, events ------------------------------------------------------------------------------------
+# Mixed precision, streams, events.
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
@@ -224,7 +226,8 @@ default_stream = current_stream
 
 
 class Event:
-    """A point in the queue. `record` waits for the device, so that times between events are those of the work between."""
+    """A point in the queue. `record` waits for the device, so that times between events are those of the work
+    between."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         if interprocess:

@@ -1,8 +1,8 @@
 """Random numbers: the device's generator, its seeds and states, and the operators that draw from it.
 
-torch gives a Python device no generator of its own, so the device's is a CPU generator kept here. Numbers are drawn on the
-host and uploaded: the same seed gives the same numbers as on the CPU. Compiled graphs take their seeds from it as well
-(through `random_`), and then draw on the device.
+torch gives a Python device no generator of its own, so the device's is a CPU generator kept here. Numbers are
+drawn on the host and uploaded: the same seed gives the same numbers as on the CPU. Compiled graphs take their
+seeds from it as well (through `random_`), and then draw on the device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ OVERWRITE = (
 
 
 def generator() -> torch.Generator:
-    """The device's generator. Until it is seeded it has the seed of torch's default generator. Opens no device."""
+    """The device's generator. Until it is seeded it has the seed of torch's default generator. Opens no
+    device."""
     with registry.generator_lock:
         if registry.generator is None:
             registry.generator = torch.Generator()

@@ -1,7 +1,8 @@
-"""Makes "vulkan" a torch device: names, hooks, kernels. Opens no Vulkan and imports neither Dynamo nor Inductor.
+"""Makes "vulkan" a torch device: names, hooks, kernels. Opens no Vulkan and imports neither Dynamo nor
+Inductor.
 
-`register` is what a package calls on import. torch has one slot for a device that is not built in (PrivateUse1); it is taken
-here, or found taken by somebody else.
+`register` is what a package calls on import. torch has one slot for a device that is not built in
+(PrivateUse1); it is taken here, or found taken by somebody else.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
 
 class _DeviceGuard(torch._C._acc.DeviceGuard):
     def type_(self) -> Any:
-        return torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+        return torch._C._autograd.DeviceType.PrivateUse1
 
 
 def register() -> None:
@@ -63,15 +64,16 @@ def _claim_slot() -> None:
     if name in (_UNNAMED, DEVICE_NAME) and owner is None and not has_kernels:
         return  # free, or renamed by hand and nothing more
     raise UnsupportedError(
-        f"torch has one slot for an additional device, and {getattr(owner, '__name__', 'another package')} has taken it as "
-        f"{name!r}: a process can use one of the two; import only vkinductor, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 if the "
-        "other is loaded automatically"
+        f"torch has one slot for an additional device, and {getattr(owner, '__name__', 'another package')} has taken "
+        f"it as {name!r}: a process can use one of the two; import only vkinductor, or set "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0 if the other is loaded automatically"
     )
 
 
 def _generate_methods() -> None:
     """`Tensor.vulkan()`, `Tensor.is_vulkan`, `Module.vulkan()` and so on."""
-    # torch has a Tensor.is_vulkan already, of a mobile backend that this build does not contain, and would refuse.
+    # torch has a Tensor.is_vulkan already, of a mobile backend that this build does not contain, and would
+    # refuse.
     registration: Any = torch.utils.backend_registration
     check = registration._check_register_once
     registration._check_register_once = lambda owner, name: None

@@ -1,7 +1,7 @@
 """The device registry: all mutable state of the torch device, behind one lock, with a reset for tests.
 
-Owns who opened the device, the generator, the hooks, the operators warned about, and the torch libraries that must stay alive.
-What a device is made of (allocation of tensors, kernels) lives in `storage` and `copies`.
+Owns who opened the device, the generator, the hooks, the operators warned about, and the torch libraries that
+must stay alive. What a device is made of (allocation of tensors, kernels) lives in `storage` and `copies`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Registry:
         self.device = None
 
     def reset(self) -> None:
-        """Close the device and forget seeds and warnings (tests). Tensors that are still alive become invalid."""
+        """Close the device and forget seeds and warnings (tests). Tensors that are still alive become
+        invalid."""
         with self.lock:
             self.device = None
             self.available = None

@@ -1,8 +1,9 @@
-"""The fused LSTM and GRU cells: torch sends recurrent layers on this device to them, and the CPU has no kernels of theirs.
+"""The fused LSTM and GRU cells: torch sends recurrent layers on this device to them, and the CPU has no
+kernels of theirs.
 
-They are composed from other operators. Gates arrive as the products of input and hidden state with the weights, side by
-side in one dimension: input, forget, cell, output for the LSTM; reset, update, new for the GRU. What a forward pass saves
-for its backward pass ("workspace") is private to the two.
+They are composed from other operators. Gates arrive as the products of input and hidden state with the
+weights, side by side in one dimension: input, forget, cell, output for the LSTM; reset, update, new for the
+GRU. What a forward pass saves for its backward pass ("workspace") is private to the two.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def lstm_cell(
     input_bias: _Optional = None,
     hidden_bias: _Optional = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`_thnn_fused_lstm_cell`: gates (batch, 4 * hidden), cx (batch, hidden) -> hy, cy, workspace (batch, 4 * hidden)."""
+    """`_thnn_fused_lstm_cell`: gates (batch, 4 * hidden), cx (batch, hidden) -> hy, cy, workspace (batch, 4 *
+    hidden)."""
     i, f, g, o = _sum(input_gates, hidden_gates, input_bias, hidden_bias).chunk(4, 1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
     cy = f * cx + i * g
@@ -63,7 +65,8 @@ def gru_cell(
     input_bias: _Optional = None,
     hidden_bias: _Optional = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`_thnn_fused_gru_cell`: gates (batch, 3 * hidden), hx (batch, hidden) -> hy, workspace (batch, 5 * hidden)."""
+    """`_thnn_fused_gru_cell`: gates (batch, 3 * hidden), hx (batch, hidden) -> hy, workspace (batch, 5 *
+    hidden)."""
     ir, iz, inew = _sum(input_gates, input_bias).chunk(3, 1)
     hr, hz, hnew = _sum(hidden_gates, hidden_bias).chunk(3, 1)
     r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
@@ -72,7 +75,8 @@ def gru_cell(
 
 
 def gru_cell_backward(grad_hy: torch.Tensor, workspace: torch.Tensor, has_bias: bool) -> tuple[Any, ...]:
-    """`_thnn_fused_gru_cell_backward`: gradients of the input gates, hidden gates, hx, and the two biases (or None)."""
+    """`_thnn_fused_gru_cell_backward`: gradients of the input gates, hidden gates, hx, and the two biases (or
+    None)."""
     r, z, n, hx, hnew = workspace.chunk(5, 1)
     new = grad_hy * (1 - z) * (1 - n * n)
     reset = new * hnew * r * (1 - r)

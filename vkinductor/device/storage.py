@@ -1,9 +1,10 @@
 """Tensors over device memory: makes them, knows when their storage has died, and gives the memory back.
 
-A tensor's `data_ptr()` is its buffer device address (plus the allocator's bias in poison mode). Tensors are made through
-DLPack (device type 12, kDLExtDev, which torch maps to PrivateUse1) without a deleter: a Python deleter that runs while an
-exception is pending would turn that exception into SystemError. Death is seen instead through weak references to the
-storages, looked at when memory runs short. Copies, views and factories are other modules' work.
+A tensor's `data_ptr()` is its buffer device address (plus the allocator's bias in poison mode). Tensors are
+made through DLPack (device type 12, kDLExtDev, which torch maps to PrivateUse1) without a deleter: a Python
+deleter that runs while an exception is pending would turn that exception into SystemError. Death is seen
+instead through weak references to the storages, looked at when memory runs short. Copies, views and factories
+are other modules' work.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _BYTES_BY_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64
 _MAX_LAYOUTS = 8192  # dynamic shapes make new ones for ever
 _YOUNG_BEFORE_FULL = 64
 
-_from_dlpack = torch._C._from_dlpack  # type: ignore[attr-defined]
-_expired = torch.UntypedStorage._expired
+_from_dlpack: Any = torch._C._from_dlpack
+_expired: Any = torch.UntypedStorage._expired
 _free_weak_ref = torch.UntypedStorage._free_weak_ref
 
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
@@ -67,9 +68,10 @@ class Layout:
 class Ledger:
     """Which storages own which addresses; `sweep` frees those of dead storages.
 
-    Two generations. A sweep under pressure looks at the allocations since the last one; survivors grow old, and the old are
-    looked at once as many allocations have been made as half of them. So an allocation pays for a constant number of looks.
-    No lock is held while the allocator is called: the allocator calls `on_pressure` under its own.
+    Two generations. A sweep under pressure looks at the allocations since the last one; survivors grow old,
+    and the old are looked at once as many allocations have been made as half of them. So an allocation pays
+    for a constant number of looks. No lock is held while the allocator is called: the allocator calls
+    `on_pressure` under its own.
     """
 
     def __init__(self, memory: Any) -> None:
@@ -93,15 +95,16 @@ class Ledger:
         self.sweep(full=full)
 
     def sweep(self, full: bool = True) -> int:
-        """Free the memory of all dead storages (of the young ones only, unless `full`). Returns how many there were."""
+        """Free the memory of all dead storages (of the young ones only, unless `full`). Returns how many
+        there were."""
         with self._lock:
             candidates, self._young = self._young, []
             if full:
                 candidates += self._old
                 self._old = []
                 self._since_full = 0
-        alive = []
-        dead = []
+        alive: list[tuple[int, int]] = []
+        dead: list[tuple[int, int]] = []
         for entry in candidates:
             (dead if _expired(entry[0]) else alive).append(entry)
         with self._lock:
@@ -117,7 +120,8 @@ class Ledger:
 
 
 class TorchDevice:
-    """An opened device as torch sees it: the runtime's device, the ledger of storages, and cached layouts and kernels."""
+    """An opened device as torch sees it: the runtime's device, the ledger of storages, and cached layouts and
+    kernels."""
 
     def __init__(self, runtime: Device) -> None:
         self.runtime = runtime
@@ -127,8 +131,9 @@ class TorchDevice:
         self.layouts: dict[tuple[Any, ...], Layout] = {}
         self.kernels: dict[Any, Any] = {}
         self._allocate = runtime.memory.allocate
-        # One DLManagedTensor serves every tensor: torch copies what it needs, and keeps the pointer only to see, when
-        # the storage dies, that there is no deleter. It must therefore live as long as any tensor: it is never freed.
+        # One DLManagedTensor serves every tensor: torch copies what it needs, and keeps the pointer only to
+        # see, when the storage dies, that there is no deleter. It must therefore live as long as any tensor:
+        # it is never freed.
         self._words = (ctypes.c_uint64 * 8)()
         _immortal(self._words)
         self._managed = ctypes.addressof(self._words)
@@ -161,7 +166,8 @@ class TorchDevice:
             if not self.ledger.sweep():
                 raise
             address = self._allocate(nbytes)
-        # The capsule comes first: making it may run the garbage collector and so, through somebody's __del__, this method.
+        # The capsule comes first: making it may run the garbage collector and so, through somebody's __del__,
+        # this method.
         capsule = _new_capsule(self._managed, b"dltensor", None)
         words = self._view
         with self._lock:
@@ -170,7 +176,8 @@ class TorchDevice:
             words[3] = layout.shape_pointer
             words[4] = layout.stride_pointer
             tensor = _from_dlpack(capsule)
-        self.ledger.add(tensor.untyped_storage()._weak_ref(), address)
+        weak: Any = tensor.untyped_storage()._weak_ref()
+        self.ledger.add(weak, address)
         if layout.view_dtype is not None:
             return torch.ops.aten.view.dtype.redispatch(_CPU, tensor, layout.view_dtype)
         return tensor
@@ -201,7 +208,8 @@ def empty_contiguous(size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def nbytes_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """(address of the first element, bytes from there to the end of the last): what a kernel may touch. (0, 0) if empty."""
+    """(address of the first element, bytes from there to the end of the last): what a kernel may touch. (0,
+    0) if empty."""
     count = strides.extent(tensor.size(), tensor.stride())
     return (tensor.data_ptr(), count * tensor.itemsize) if count else (0, 0)
 

@@ -1,6 +1,8 @@
-"""Strided copies, conversions and fills on the device: from operands to dispatches of `templates/copy.glsl.jinja`.
+"""Strided copies, conversions and fills on the device: from operands to dispatches of
+`templates/copy.glsl.jinja`.
 
-Owns the choice of kernel and its arguments. What is copied where, and what goes through host memory, is `copies`' decision.
+Owns the choice of kernel and its arguments. What is copied where, and what goes through host memory, is
+`copies`' decision.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from vkinductor.device.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from vkinductor.device.storage import TorchDevice
-    from vkinductor.runtime.pipeline import Pipeline
+    from vkinductor.runtime.pipeline import KernelSource, Pipeline
 
 WORKGROUP = 256
 _LIBRARY = re.compile(r"\bvk_\w+")
@@ -71,7 +73,8 @@ _TRUTH: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Operand:
-    """Strided memory: address of the first element, strides in elements, dtype; negate reads (or stores) the negative."""
+    """Strided memory: address of the first element, strides in elements, dtype; negate reads (or stores) the
+    negative."""
 
     address: int
     stride: tuple[int, ...]
@@ -96,7 +99,8 @@ def convertible(device: TorchDevice, *dtypes: torch.dtype) -> bool:
 
 
 def copy(device: TorchDevice, size: Sequence[int], dst: Operand, src: Operand) -> None:
-    """dst[i] = src[i] for every index of `size`, converted to dst's dtype. The two must not overlap; size has no 0.
+    """dst[i] = src[i] for every index of `size`, converted to dst's dtype. The two must not overlap; size has
+    no 0.
 
     Conversion is torch's: to floating point it rounds to nearest even, to integers towards zero.
     """
@@ -172,17 +176,17 @@ def _dispatch(
 
 
 def _pipeline(device: TorchDevice, key: tuple[object, ...]) -> Pipeline:
-    """The kernel for ("move", unit, rank), ("fill", unit, rank) or ("convert", dst dtype, src dtype, negate, rank)."""
+    """The kernel for ("move", unit, rank), ("fill", unit, rank) or ("convert", dst dtype, src dtype, negate,
+    rank)."""
     pipeline = device.kernels.get(key)
     if pipeline is None:
         pipeline = device.kernels[key] = device.runtime.pipelines.get(_source(key))
     return pipeline
 
 
-def _source(key: tuple[object, ...]):  # type: ignore[no-untyped-def]
+def _source(key: tuple[object, ...]) -> KernelSource:
     from vkinductor import templates
-    from vkinductor.runtime import abi, grid
-    from vkinductor.runtime.pipeline import KernelSource
+    from vkinductor.runtime import abi, grid, pipeline
 
     kind, *what, rank = key
     assert isinstance(rank, int)
@@ -190,7 +194,8 @@ def _source(key: tuple[object, ...]):  # type: ignore[no-untyped-def]
     functions: tuple[str, ...] = ()
     if kind == "convert":
         dst_dtype, src_dtype, negate = what
-        assert isinstance(dst_dtype, torch.dtype) and isinstance(src_dtype, torch.dtype)
+        assert isinstance(dst_dtype, torch.dtype)
+        assert isinstance(src_dtype, torch.dtype)
         dst_type, src_type = str(DTYPES[dst_dtype].storage), str(DTYPES[src_dtype].storage)
         dst_align, src_align = dst_dtype.itemsize, src_dtype.itemsize
         value, functions = _conversion(dst_dtype, src_dtype, bool(negate))
@@ -225,7 +230,7 @@ def _source(key: tuple[object, ...]):  # type: ignore[no-untyped-def]
         src_align=src_align,
         value=value,
     )
-    return KernelSource(name, glsl, layout)
+    return pipeline.KernelSource(name, glsl, layout)
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -1,4 +1,5 @@
-"""Arithmetic on sizes and strides: which dimensions can be merged, which memory a tensor covers. Pure; knows no device.
+"""Arithmetic on sizes and strides: which dimensions can be merged, which memory a tensor covers. Pure; knows
+no device.
 
 Strides are in elements and never negative, as in torch.
 """
@@ -30,9 +31,11 @@ class Walk:
 
 
 def merge(size: Sequence[int], dst: Sequence[int], src: Sequence[int]) -> Walk:
-    """The same walk in as few dimensions as possible, in the destination's memory order. No dimension may be 0.
+    """The same walk in as few dimensions as possible, in the destination's memory order. No dimension may be
+    0.
 
-    Dimensions of size 1 vanish; neighbours that both operands step through evenly become one. At least one remains.
+    Dimensions of size 1 vanish; neighbours that both operands step through evenly become one. At least one
+    remains.
     """
     dims = sorted(
         ((d, s, n) for n, d, s in zip(size, dst, src, strict=True) if n != 1),
@@ -53,9 +56,11 @@ def merge(size: Sequence[int], dst: Sequence[int], src: Sequence[int]) -> Walk:
 
 
 def widen(walk: Walk, unit: int, alignment: int, limit: int = 16) -> tuple[Walk, int]:
-    """(walk, unit) with units of up to `limit` bytes instead of `unit`, where both operands' inner runs allow it.
+    """(walk, unit) with units of up to `limit` bytes instead of `unit`, where both operands' inner runs allow
+    it.
 
-    alignment: the largest power of two that divides both addresses. For copies that do not look at the values.
+    alignment: the largest power of two that divides both addresses. For copies that do not look at the
+    values.
     """
     size, dst, src = list(walk.size), list(walk.dst), list(walk.src)
     while (
@@ -73,7 +78,8 @@ def widen(walk: Walk, unit: int, alignment: int, limit: int = 16) -> tuple[Walk,
 
 
 def split(walk: Walk, rank: int) -> list[tuple[Walk, int, int]]:
-    """Pieces of at most `rank` dimensions whose indices fit in 31 bits: (walk, dst offset, src offset) in elements."""
+    """Pieces of at most `rank` dimensions whose indices fit in 31 bits: (walk, dst offset, src offset) in
+    elements."""
     last_dst = sum((n - 1) * s for n, s in zip(walk.size, walk.dst, strict=True))
     last_src = sum((n - 1) * s for n, s in zip(walk.size, walk.src, strict=True))
     fits = max(walk.count, last_dst, last_src) < MAX_INDEX
@@ -97,7 +103,8 @@ def split(walk: Walk, rank: int) -> list[tuple[Walk, int, int]]:
 
 
 def extent(size: Sequence[int], stride: Sequence[int]) -> int:
-    """How many elements lie between the first and the last element of a strided tensor, both included; 0 if it has none."""
+    """How many elements lie between the first and the last element of a strided tensor, both included; 0 if
+    it has none."""
     last = 0
     for n, s in zip(size, stride, strict=True):
         if n == 0:
@@ -117,7 +124,8 @@ def contiguous(size: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether the elements fill one run of memory, each place exactly once, in whatever order of dimensions."""
+    """Whether the elements fill one run of memory, each place exactly once, in whatever order of
+    dimensions."""
     step = 1
     for s, n in sorted((s, n) for n, s in zip(size, stride, strict=True) if n != 1):
         if s != step:
