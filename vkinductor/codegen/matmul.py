@@ -150,9 +150,7 @@ def _product(a: TensorBox, b: TensorBox, layout: Any = None) -> TensorBox:
     if len(size) == 3:
         V.graph.sizevars.check_equals(left.get_size()[0], right.get_size()[0])
     V.graph.sizevars.check_equals(left.get_size()[-1], right.get_size()[-2])
-    output = FixedLayout(
-        left.get_device(), left.get_dtype(), size, FlexibleLayout.contiguous_strides(size)
-    )
+    output = FixedLayout(left.get_device(), left.get_dtype(), size, FlexibleLayout.contiguous_strides(size))
     del layout  # epilogues rely on the contiguous one
     return TensorBox.create(VulkanTemplateBuffer(output, [left, right], _plan))
 

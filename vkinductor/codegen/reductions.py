@@ -30,6 +30,7 @@ class Reduction:
     update: Callable[[Sequence[str], Sequence[str]], Statements]
     combine: Callable[[Sequence[str], Sequence[str]], Statements]
 
+
 def _simple(dtype: torch.dtype, identity: str, expression: str) -> Reduction:
     def fold(acc: Sequence[str], other: Sequence[str]) -> Statements:
         return [f"{acc[0]} = {expression.format(a=acc[0], b=other[0])};"]
@@ -138,8 +139,7 @@ def _online_softmax(dtype: torch.dtype) -> Reduction:
             f"    {register} highest = {maximum}({top}, {other_top});",
             # -inf - -inf is NaN: a row of -inf so far keeps its sum.
             f"    {total} = {total} * ({top} == highest ? {literal(1, dtype)} : {exp}({top} - highest))",
-            f"        + {other_total} * ({other_top} == highest ? {literal(1, dtype)}"
-            f" : {exp}({other_top} - highest));",
+            f"        + {other_total} * ({other_top} == highest ? {literal(1, dtype)} : {exp}({other_top} - highest));",
             f"    {top} = highest;",
             "}",
         ]

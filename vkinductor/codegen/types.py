@@ -139,16 +139,12 @@ def _float_literal(value: float, register: str) -> str:
             value = math.copysign(math.inf, value)
     if math.isnan(value):
         # Bit patterns, not 0.0/0.0: drivers fold the latter as they like.
-        return (
-            "uintBitsToFloat(0x7fc00000u)" if register == "float" else "packDouble2x32(uvec2(0u, 0x7ff80000u))"
-        )
+        return "uintBitsToFloat(0x7fc00000u)" if register == "float" else "packDouble2x32(uvec2(0u, 0x7ff80000u))"
     if math.isinf(value):
         high = 0x7F800000 if register == "float" else 0x7FF00000
         if value < 0:
             high |= 0x80000000
-        return (
-            f"uintBitsToFloat({high:#x}u)" if register == "float" else f"packDouble2x32(uvec2(0u, {high:#x}u))"
-        )
+        return f"uintBitsToFloat({high:#x}u)" if register == "float" else f"packDouble2x32(uvec2(0u, {high:#x}u))"
     text = repr(value)
     if "e" not in text and "." not in text:
         text += ".0"
