@@ -99,9 +99,8 @@ def fill_(tensor: torch.Tensor, value: Scalar) -> torch.Tensor:
         value = -value
     element.fill_(value)
     if 0 not in size:
-        operand = Operand(tensor.data_ptr(), tuple(tensor.stride()), tensor.dtype)
         pattern = element.reshape(1).view(torch.uint8).numpy().tobytes()
-        strided.fill(registry.open(), size, operand, pattern)
+        strided.fill(registry.open(), size, _raw(tensor), pattern)
     return tensor
 
 
@@ -264,8 +263,11 @@ def _fill_tensor(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def _zero(tensor: torch.Tensor) -> torch.Tensor:
-    """`aten.zero_`."""
-    return fill_(tensor, 0)
+    """`aten.zero_`. Zero is made of zero bytes in every dtype, and is its own conjugate and negative."""
+    size = tuple(tensor.size())
+    if 0 not in size:
+        strided.fill(registry.open(), size, _raw(tensor), bytes(tensor.itemsize))
+    return tensor
 
 
 KERNELS: dict[str, Any] = {

@@ -46,7 +46,8 @@ def _check_options(layout: torch.layout | None, device: torch.device | None, pin
         )
     if pin_memory:
         raise UnsupportedError("pin_memory is for CPU tensors: make the tensor on the CPU, or leave pin_memory out")
-    guards.check_device(device)
+    if device is not None and device.index:
+        guards.check_device(device)
 
 
 def empty_memory_format(

@@ -129,7 +129,8 @@ class TorchDevice:
         self.stream = runtime.stream
         self.ledger = Ledger(runtime.memory)
         self.layouts: dict[tuple[Any, ...], Layout] = {}
-        self.kernels: dict[Any, Any] = {}
+        self.kernels: dict[Any, Any] = {}  # `strided`'s pipelines
+        self.copy_plans: dict[Any, Any] = {}  # and what it does for shapes it has seen
         self._allocate = runtime.memory.allocate
         # One DLManagedTensor serves every tensor: torch copies what it needs, and keeps the pointer only to
         # see, when the storage dies, that there is no deleter. It must therefore live as long as any tensor:

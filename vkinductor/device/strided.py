@@ -8,7 +8,6 @@ Owns the choice of kernel and its arguments. What is copied where, and what goes
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from vkinductor.runtime.pipeline import KernelSource, Pipeline
 
 WORKGROUP = 256
+_MAX_PLANS = 4096
 _LIBRARY = re.compile(r"\bvk_\w+")
 
 MAX_RANK = 6  # 3 numbers a dimension and two addresses stay within the guaranteed 128 bytes of push constants
@@ -98,39 +98,75 @@ def convertible(device: TorchDevice, *dtypes: torch.dtype) -> bool:
     return True
 
 
-def copy(device: TorchDevice, size: Sequence[int], dst: Operand, src: Operand) -> None:
-    """dst[i] = src[i] for every index of `size`, converted to dst's dtype. The two must not overlap; size has
-    no 0.
+@dataclass(frozen=True)
+class _Step:
+    """One dispatch of a planned copy; offsets and lengths in bytes."""
+
+    pipeline: Pipeline
+    groups: tuple[int, int, int]
+    numbers: tuple[int, ...]  # the arguments after the two addresses
+    dst_offset: int
+    src_offset: int
+    dst_nbytes: int
+    src_nbytes: int
+
+
+def copy(device: TorchDevice, size: tuple[int, ...], dst: Operand, src: Operand) -> None:
+    """dst[i] = src[i] for every index of `size`, converted to dst's dtype. The two must not overlap; size has no 0.
 
     Conversion is torch's: to floating point it rounds to nearest even, to integers towards zero.
     """
+    both = dst.address | src.address
+    key = (size, dst.stride, src.stride, dst.dtype, src.dtype, dst.negate != src.negate, both & 15)
+    plan = device.copy_plans.get(key)
+    if plan is None:
+        if len(device.copy_plans) >= _MAX_PLANS:  # changing shapes make new ones for ever
+            device.copy_plans.clear()
+        plan = device.copy_plans[key] = _plan(device, size, dst, src)
+    if isinstance(plan, int):
+        device.stream.copy(dst.address, src.address, plan)
+        return
+    for step in plan:
+        to, at = dst.address + step.dst_offset, src.address + step.src_offset
+        device.stream.dispatch(
+            step.pipeline,
+            step.groups,
+            step.pipeline.pack(to, at, *step.numbers),
+            ((at, step.src_nbytes),),
+            ((to, step.dst_nbytes),),
+            step.src_nbytes + step.dst_nbytes,
+        )
+
+
+def _plan(device: TorchDevice, size: tuple[int, ...], dst: Operand, src: Operand) -> int | tuple[_Step, ...]:
+    """How to copy: the number of bytes when that is all there is to it, or dispatches."""
     itemsize = dst.dtype.itemsize
     walk = strides.merge(size, dst.stride, src.stride)
     negate = dst.negate != src.negate
     if dst.dtype == src.dtype and not negate:
         if walk.dst == walk.src == (1,):
-            device.stream.copy(dst.address, src.address, walk.count * itemsize)
-            return
+            return walk.count * itemsize
         walk, unit = strides.widen(walk, itemsize, _alignment(dst.address | src.address))
         key: tuple[object, ...] = ("move", unit)
         dst_unit = src_unit = unit
     else:
         key = ("convert", dst.dtype, src.dtype, negate)
         dst_unit, src_unit = itemsize, src.dtype.itemsize
-    for piece, dst_at, src_at in strides.split(walk, MAX_RANK):
-        pipeline = _pipeline(device, (*key, len(piece.size)))
-        to, at = dst.address + dst_at * dst_unit, src.address + src_at * src_unit
-        _dispatch(
-            device,
-            pipeline,
-            piece.count,
-            (to, at, piece.count, *piece.size, *piece.dst, *piece.src),
-            [(at, strides.extent(piece.size, piece.src) * src_unit)],
-            [(to, strides.extent(piece.size, piece.dst) * dst_unit)],
+    return tuple(
+        _Step(
+            _pipeline(device, (*key, len(piece.size))),
+            _groups(device, piece.count),
+            (piece.count, *piece.size, *piece.dst, *piece.src),
+            dst_at * dst_unit,
+            src_at * src_unit,
+            strides.extent(piece.size, piece.dst) * dst_unit,
+            strides.extent(piece.size, piece.src) * src_unit,
         )
+        for piece, dst_at, src_at in strides.split(walk, MAX_RANK)
+    )
 
 
-def fill(device: TorchDevice, size: Sequence[int], dst: Operand, pattern: bytes) -> None:
+def fill(device: TorchDevice, size: tuple[int, ...], dst: Operand, pattern: bytes) -> None:
     """dst[i] = the element whose bytes are `pattern`, for every index of `size`; size has no 0."""
     unit = len(pattern)
     walk = strides.merge(size, dst.stride, dst.stride)
@@ -146,33 +182,19 @@ def fill(device: TorchDevice, size: Sequence[int], dst: Operand, pattern: bytes)
     for piece, dst_at, _ in strides.split(walk, MAX_RANK):
         pipeline = _pipeline(device, ("fill", wide, len(piece.size)))
         to = dst.address + dst_at * wide
-        _dispatch(
-            device,
-            pipeline,
-            piece.count,
-            (to, *words, piece.count, *piece.size, *piece.dst),
-            [],
-            [(to, strides.extent(piece.size, piece.dst) * wide)],
-        )
+        nbytes = strides.extent(piece.size, piece.dst) * wide
+        args = pipeline.pack(to, *words, piece.count, *piece.size, *piece.dst)
+        device.stream.dispatch(pipeline, _groups(device, piece.count), args, (), ((to, nbytes),), nbytes)
 
 
 def _alignment(address: int) -> int:
     return (address & -address) or 16
 
 
-def _dispatch(
-    device: TorchDevice,
-    pipeline: Pipeline,
-    count: int,
-    values: tuple[int, ...],
-    reads: list[tuple[int, int]],
-    writes: list[tuple[int, int]],
-) -> None:
+def _groups(device: TorchDevice, count: int) -> tuple[int, int, int]:
     from vkinductor.runtime import grid
 
-    groups = grid.fold(-(-count // WORKGROUP), device.runtime.info.limits)
-    moved = sum(nbytes for _, nbytes in reads) + sum(nbytes for _, nbytes in writes)
-    device.stream.dispatch(pipeline, groups, pipeline.pack(*values), reads, writes, moved)
+    return grid.fold(-(-count // WORKGROUP), device.runtime.info.limits)
 
 
 def _pipeline(device: TorchDevice, key: tuple[object, ...]) -> Pipeline:
