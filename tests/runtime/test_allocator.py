@@ -146,9 +146,7 @@ def test_double_free_and_strange_addresses_are_errors(fake):
 def test_out_of_memory_is_typed_names_sizes_and_is_no_dead_end():
     allocator = Allocator(FakeFactory(64 * MIB))  # type: ignore[arg-type]
     held = allocator.allocate(48 * MIB)
-    with pytest.raises(
-        VulkanOutOfMemoryError, match=f"{40 * MIB} bytes wanted.*{48 * MIB} bytes are in 1 live"
-    ):
+    with pytest.raises(VulkanOutOfMemoryError, match=f"{40 * MIB} bytes wanted.*{48 * MIB} bytes are in 1 live"):
         allocator.allocate(40 * MIB)
     allocator.free(held)
     assert allocator.allocate(40 * MIB)

@@ -30,9 +30,7 @@ def lines(kernels, code: str, **environment: str) -> list[str]:
 
 def test_junk_driver_files_are_named_in_the_error(kernels, tmp_path):
     junk = tmp_path / "junk.json"
-    junk.write_text(
-        '{"file_format_version": "1.0.0", "ICD": {"library_path": "/none.so", "api_version": "1.3"}}'
-    )
+    junk.write_text('{"file_format_version": "1.0.0", "ICD": {"library_path": "/none.so", "api_version": "1.3"}}')
     for text in lines(kernels, REPORT, VK_DRIVER_FILES=str(junk), VK_ICD_FILENAMES=str(junk))[:1]:
         assert text.startswith("NoDeviceError")
         assert "VK_DRIVER_FILES" in text
@@ -111,7 +109,7 @@ def test_the_binding_is_missing(kernels):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_gets_a_clear_error_and_exits_cleanly(kernels):
+def test_a_forked_child_gets_a_clear_error(kernels):
     code = """
 import os, sys
 from vkinductor.runtime import context, physical
@@ -130,7 +128,7 @@ if pid == 0:
             texts.append(type(error).__name__ + (" spawn" if "spawn" in str(error) else ""))
     device.memory.free(address)
     os.write(write, "\\n".join(texts).encode())
-    sys.exit(0)
+    os._exit(0)  # as multiprocessing does: the destructors of some drivers do not survive a fork
 _, status = os.waitpid(pid, 0)
 print(status)
 print(os.read(read, 10000).decode())

@@ -32,9 +32,7 @@ def test_the_open_device_is_the_chosen_one(device):
 
 
 def test_limits_can_be_lowered(fresh_device):
-    device = fresh_device(
-        VKINDUCTOR_LIMITS="max_shared_memory=16384,subgroup_ops=0,max_workgroup_count=64x8x4"
-    )
+    device = fresh_device(VKINDUCTOR_LIMITS="max_shared_memory=16384,subgroup_ops=0,max_workgroup_count=64x8x4")
     assert device.info.limits.max_shared_memory == 16384
     assert device.info.limits.max_workgroup_count == (64, 8, 4)
     assert not device.info.features.subgroup_arithmetic

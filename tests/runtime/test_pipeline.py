@@ -101,9 +101,7 @@ def test_a_compile_error_shows_the_numbered_source(device, kernels):
 
 
 def test_too_many_inline_arguments_are_refused_by_name(device, kernels):
-    layout = ArgumentLayout(
-        tuple((f"p{i}", "ptr") for i in range(device.info.limits.max_push_constants // 8 + 1))
-    )
+    layout = ArgumentLayout(tuple((f"p{i}", "ptr") for i in range(device.info.limits.max_push_constants // 8 + 1)))
     kernel = KernelSource("wide", "", layout)
     with pytest.raises(UnsupportedError, match=r"wide.*inline_args=False"):
         device.pipelines.get(kernel)
@@ -115,9 +113,7 @@ def test_a_required_subgroup_size(device, kernels):
     kernel = source(kernels, "    if (i == 0) F(ARG.dst).v[0] = float(gl_SubgroupSize);", more=more)
     size = limits.subgroup_size_max
     if features.subgroup_size_control:
-        wanted = dataclasses.replace(
-            kernel, subgroup_size=size, full_subgroups=features.compute_full_subgroups
-        )
+        wanted = dataclasses.replace(kernel, subgroup_size=size, full_subgroups=features.compute_full_subgroups)
         assert run(device, kernels, wanted) == size
     for impossible in (2 * limits.subgroup_size_max, 3):
         with pytest.raises(UnsupportedError, match=f"subgroups of {impossible}"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vkinductor.runtime import copy_kernel
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.runtime.errors import UnsupportedError, VulkanError
 from vkinductor.runtime.grid import fold
@@ -137,9 +138,7 @@ def test_transfers_at_odd_sizes_and_offsets(device, buffers, nbytes, offset):
 @pytest.mark.parametrize("busy", [False, True])
 @pytest.mark.parametrize("nbytes", [1, 2, 3, 4, 5, 7, 8, 11, 4097, 20_003])
 @pytest.mark.parametrize("offset", [0, 1, 2, 3])
-@pytest.mark.parametrize(
-    ("value", "width"), [(0, None), (0xAB, None), (0x01020304, None), (1, 4), (0x1234, 2)]
-)
+@pytest.mark.parametrize(("value", "width"), [(0, None), (0xAB, None), (0x01020304, None), (1, 4), (0x1234, 2)])
 def test_fill(device, buffers, nbytes, offset, value, width, busy):
     (a,) = buffers(1, nbytes + 8)
     device.stream.fill(a, nbytes + 8, 0xEE)
@@ -166,6 +165,43 @@ def test_overlapping_copy_is_as_if_the_source_had_been_read_first(device, buffer
     back = np.zeros(3 * 4096, np.uint8)
     device.stream.download(back.ctypes.data, a, back.nbytes)
     assert np.array_equal(back, expected)
+
+
+@pytest.mark.parametrize("words", [1, 255, 256, 100_000])
+def test_copying_by_kernel(device, kernels, buffers, words):
+    """What large copies on discrete cards do, here at any size."""
+    a, b = buffers(2, 16 * words + 32)
+    data = np.random.default_rng(words).integers(0, 256, 16 * words, np.uint8)
+    device.stream.upload(a + 16, data.ctypes.data, data.nbytes)
+    device.stream.fill(b, 16 * words + 32, 0xEE)
+    device.stream._copy_by_kernel(b + 16, a + 16, 16 * words)
+    back = np.zeros(16 * words + 32, np.uint8)
+    device.stream.download(back.ctypes.data, b, back.nbytes)
+    edge = np.full(16, 0xEE, np.uint8)
+    assert np.array_equal(back, np.concatenate([edge, data, edge]))
+
+
+def test_large_copies_have_any_size_and_alignment(device, buffers):
+    nbytes = (3 << 20) + 5
+    a, b = buffers(2, nbytes + 64)
+    data = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8)
+    for src, dst in ((0, 0), (16, 48), (3, 3), (1, 16)):
+        device.stream.upload(a + src, data.ctypes.data, nbytes)
+        device.stream.fill(b, nbytes + 64, 0)
+        device.stream.copy(b + dst, a + src, nbytes)
+        back = np.zeros(nbytes + 64, np.uint8)
+        device.stream.download(back.ctypes.data, b, back.nbytes)
+        assert np.array_equal(back[dst : dst + nbytes], data)
+        assert not back[:dst].any()
+        assert not back[dst + nbytes :].any()
+
+
+def test_copy_kernel_is_for_large_aligned_copies_on_discrete_cards():
+    mib = 1 << 20
+    assert copy_kernel.suits(256, 4096, mib, "discrete")
+    assert not copy_kernel.suits(256, 4096, mib, "integrated")
+    assert not copy_kernel.suits(256, 4096, mib - 16, "discrete")
+    assert not copy_kernel.suits(256, 4100, mib, "discrete")
 
 
 def test_transfers_are_ordered_with_dispatches(device, kernels, buffers):

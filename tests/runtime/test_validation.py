@@ -27,9 +27,7 @@ def layer():
 
 
 def messages(kernels, code: str) -> str:
-    result = kernels.python(
-        PRELUDE + code + REPORT, VKINDUCTOR_VALIDATION="1", VKINDUCTOR_LIMITS="host_mapping=0"
-    )
+    result = kernels.python(PRELUDE + code + REPORT, VKINDUCTOR_VALIDATION="1", VKINDUCTOR_LIMITS="host_mapping=0")
     assert result.returncode == 0, result.stderr
     return result.stdout.partition("messages:")[2].strip()
 

@@ -104,15 +104,11 @@ class ArgumentLayout:
         if not self.fields:
             return ""
         members = "".join(
-            f"    {KINDS[kind][0]} {name};\n"
-            for name, kind in map(self.fields.__getitem__, self.storage_order)
+            f"    {KINDS[kind][0]} {name};\n" for name, kind in map(self.fields.__getitem__, self.storage_order)
         )
         args = f"struct Args {{\n{members}}};\n"
         if inline:
-            return (
-                args
-                + "layout(push_constant, scalar) uniform VkArgs { Args vk_args; };\n#define ARG vk_args\n"
-            )
+            return args + "layout(push_constant, scalar) uniform VkArgs { Args vk_args; };\n#define ARG vk_args\n"
         return args + (
             "layout(buffer_reference, scalar, buffer_reference_align = 16) "
             "readonly buffer VkArgsBlock { Args args; };\n"

@@ -59,9 +59,7 @@ class Barriers:
         source = (_STAGE_COMPUTE if mask & (COMPUTE_WRITE | COMPUTE_READ) else 0) | (
             _STAGE_TRANSFER if mask & (TRANSFER_WRITE | TRANSFER_READ) else 0
         )
-        source_access = (write if mask & COMPUTE_WRITE else 0) | (
-            _TRANSFER_WRITE if mask & TRANSFER_WRITE else 0
-        )
+        source_access = (write if mask & COMPUTE_WRITE else 0) | (_TRANSFER_WRITE if mask & TRANSFER_WRITE else 0)
         stage, access = {
             TO_COMPUTE: (_STAGE_COMPUTE, read | write),
             TO_TRANSFER: (_STAGE_TRANSFER, _TRANSFER_READ | _TRANSFER_WRITE),

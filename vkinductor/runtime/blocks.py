@@ -58,10 +58,10 @@ class BlockFactory:
         self.map_tensors = device.info.features.host_mapping
         self.plan: MemoryPlan = plan(device.info, self._allowed_types())
         limits = device.info.limits
-        # Usable bytes of the largest possible block: the base may have to be aligned inside the buffer.
-        self.max_block = (
-            min(limits.max_memory_allocation, limits.max_buffer_size) // ALIGNMENT * ALIGNMENT - ALIGNMENT
-        )
+        # Usable bytes of the largest possible block: the base may have to be aligned inside the buffer. The
+        # allocation limit is not a bound (NVIDIA states 4 GiB and gives 9): the driver may be asked for more.
+        largest = min(limits.max_buffer_size, self.heap_bytes)
+        self.max_block = largest // ALIGNMENT * ALIGNMENT - ALIGNMENT
 
     def _buffer(self, nbytes: int) -> Any:
         info = self._ffi.new("VkBufferCreateInfo *")
@@ -113,9 +113,7 @@ class BlockFactory:
             out = ffi.new("VkDeviceMemory *")
             result = vk.vkAllocateMemory(handle, info, ffi.NULL, out)
             if result < 0:
-                raise VulkanOutOfMemoryError(
-                    f"the driver refused a block of {nbytes} bytes: {result_name(result)}"
-                )
+                raise VulkanOutOfMemoryError(f"the driver refused a block of {nbytes} bytes: {result_name(result)}")
             memory = out[0]
             check(vk.vkBindBufferMemory(handle, buffer, memory, 0), "vkBindBufferMemory")
             return self._finish(buffer, memory, nbytes, int(requirements.size), memory_type, mapped)
@@ -125,9 +123,7 @@ class BlockFactory:
                 vk.vkFreeMemory(handle, memory, ffi.NULL)
             raise
 
-    def _finish(
-        self, buffer: Any, memory: Any, nbytes: int, size: int, memory_type: int, mapped: bool
-    ) -> Block:
+    def _finish(self, buffer: Any, memory: Any, nbytes: int, size: int, memory_type: int, mapped: bool) -> Block:
         ffi, vk, handle = self._ffi, self._vk, self._device.handle
         info = ffi.new("VkBufferDeviceAddressInfo *")
         info.sType = 1000244001

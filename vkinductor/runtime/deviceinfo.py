@@ -16,7 +16,7 @@ class Limits:
     max_workgroup_invocations: int = 128
     max_shared_memory: int = 16384
     max_push_constants: int = 128
-    max_memory_allocation: int = 1 << 30
+    max_memory_allocation: int = 1 << 30  # what is promised; larger ones are tried up to max_buffer_size
     max_buffer_size: int = 1 << 30
     max_storage_range: int = 1 << 27
     min_storage_alignment: int = 256

@@ -53,9 +53,7 @@ def cache_limit() -> int:
     if not text:
         return DEFAULT_CACHE_LIMIT
     if not text.isdecimal():
-        raise CacheError(
-            f"VKINDUCTOR_CACHE_LIMIT={text!r}: expected a number of bytes, such as {DEFAULT_CACHE_LIMIT}"
-        )
+        raise CacheError(f"VKINDUCTOR_CACHE_LIMIT={text!r}: expected a number of bytes, such as {DEFAULT_CACHE_LIMIT}")
     return int(text)
 
 

@@ -64,9 +64,7 @@ STRUCTS: dict[str, StructSpec] = {
         "VK_EXT_subgroup_size_control",
         below=(1, 3),
     ),
-    "maintenance4": StructSpec(
-        "VkPhysicalDeviceMaintenance4Features", 1000413000, "VK_KHR_maintenance4", below=(1, 3)
-    ),
+    "maintenance4": StructSpec("VkPhysicalDeviceMaintenance4Features", 1000413000, "VK_KHR_maintenance4", below=(1, 3)),
     "sync2": StructSpec(
         "VkPhysicalDeviceSynchronization2Features", 1000314007, "VK_KHR_synchronization2", below=(1, 3)
     ),
@@ -88,12 +86,8 @@ STRUCTS: dict[str, StructSpec] = {
     "atomic_float2": StructSpec(
         "VkPhysicalDeviceShaderAtomicFloat2FeaturesEXT", 1000273000, "VK_EXT_shader_atomic_float2"
     ),
-    "cooperative": StructSpec(
-        "VkPhysicalDeviceCooperativeMatrixFeaturesKHR", 1000506000, "VK_KHR_cooperative_matrix"
-    ),
-    "cooperative2": StructSpec(
-        "CooperativeMatrix2Features", 1000593000, "VK_NV_cooperative_matrix2", late=True
-    ),
+    "cooperative": StructSpec("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", 1000506000, "VK_KHR_cooperative_matrix"),
+    "cooperative2": StructSpec("CooperativeMatrix2Features", 1000593000, "VK_NV_cooperative_matrix2", late=True),
     "bfloat16": StructSpec("BFloat16Features", 1000141000, "VK_KHR_shader_bfloat16", late=True),
     "reconvergence": StructSpec(
         "MaximalReconvergenceFeatures", 1000434000, "VK_KHR_shader_maximal_reconvergence", late=True
@@ -164,13 +158,9 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "maximal_reconvergence": (("reconvergence", "shaderMaximalReconvergence"),),
     "subgroup_uniform_control_flow": (("uniform_flow", "shaderSubgroupUniformControlFlow"),),
     "workgroup_memory_explicit_layout": (("shared_layout", "workgroupMemoryExplicitLayout"),),
-    "workgroup_memory_explicit_layout_scalar": (
-        ("shared_layout", "workgroupMemoryExplicitLayoutScalarBlockLayout"),
-    ),
+    "workgroup_memory_explicit_layout_scalar": (("shared_layout", "workgroupMemoryExplicitLayoutScalarBlockLayout"),),
     "workgroup_memory_explicit_layout_8bit": (("shared_layout", "workgroupMemoryExplicitLayout8BitAccess"),),
-    "workgroup_memory_explicit_layout_16bit": (
-        ("shared_layout", "workgroupMemoryExplicitLayout16BitAccess"),
-    ),
+    "workgroup_memory_explicit_layout_16bit": (("shared_layout", "workgroupMemoryExplicitLayout16BitAccess"),),
     "pipeline_executable_info": (("executable", "pipelineExecutableInfo"),),
 }
 

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from vkinductor.runtime.deviceinfo import Limits
 
 # The linear workgroup id a folded kernel computes; it may exceed the count asked for, so kernels test it.
-LINEAR_GROUP_ID = (
-    "(gl_WorkGroupID.x + gl_NumWorkGroups.x * (gl_WorkGroupID.y + gl_NumWorkGroups.y * gl_WorkGroupID.z))"
-)
+LINEAR_GROUP_ID = "(gl_WorkGroupID.x + gl_NumWorkGroups.x * (gl_WorkGroupID.y + gl_NumWorkGroups.y * gl_WorkGroupID.z))"
 
 
 def _ceildiv(a: int, b: int) -> int:

@@ -170,8 +170,6 @@ class HazardTracker:
                     return True
             for address, nbytes in writes:
                 end = address + nbytes
-                if ranges_overlap(earlier_writes, address, end) or ranges_overlap(
-                    earlier_reads, address, end
-                ):
+                if ranges_overlap(earlier_writes, address, end) or ranges_overlap(earlier_reads, address, end):
                     return True
         return False

@@ -48,9 +48,7 @@ def binding() -> Binding:
     try:
         from vulkan import _vulkan
     except ImportError as error:
-        raise NoDeviceError(
-            f"the Python package 'vulkan' cannot be imported ({error}): pip install vulkan"
-        ) from error
+        raise NoDeviceError(f"the Python package 'vulkan' cannot be imported ({error}): pip install vulkan") from error
     except OSError as error:
         raise NoDeviceError(f"no Vulkan loader on this machine ({error}). {INSTALL_HINT}") from error
     return Binding(_vulkan.ffi, _vulkan.lib)
@@ -87,9 +85,7 @@ class Instance:
     def extensions(self, layer: str | None = None) -> set[str]:
         """Instance extensions of the loader and its drivers, or those a layer brings."""
         name = self.ffi.new("char[]", layer.encode()) if layer else self.ffi.NULL
-        return self._names(
-            "vkEnumerateInstanceExtensionProperties", "VkExtensionProperties", "extensionName", name
-        )
+        return self._names("vkEnumerateInstanceExtensionProperties", "VkExtensionProperties", "extensionName", name)
 
     def layers(self) -> set[str]:
         """Names of the layers that the loader finds."""
@@ -145,9 +141,7 @@ class Instance:
             )
         of_layer = self.extensions(VALIDATION_LAYER)
         if "VK_EXT_debug_utils" not in available | of_layer:
-            raise UnsupportedError(
-                "VKINDUCTOR_VALIDATION=1 needs VK_EXT_debug_utils: update the Vulkan loader"
-            )
+            raise UnsupportedError("VKINDUCTOR_VALIDATION=1 needs VK_EXT_debug_utils: update the Vulkan loader")
         names.append("VK_EXT_debug_utils")
         self._callback = ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", _on_message)
         messenger = ffi.new("VkDebugUtilsMessengerCreateInfoEXT *")
@@ -221,11 +215,7 @@ def driver_variables() -> str:
     set.
     """
     found = [f"{name}={os.environ[name]!r}" for name in _DRIVER_VARIABLES if os.environ.get(name)]
-    return (
-        f"; the loader was steered by {', '.join(found)}: check that these name valid driver files"
-        if found
-        else ""
-    )
+    return f"; the loader was steered by {', '.join(found)}: check that these name valid driver files" if found else ""
 
 
 def instance() -> Instance:

@@ -85,9 +85,7 @@ def plan(info: DeviceInfo, allowed: int = 0xFFFFFFFF) -> MemoryPlan:
 
     return MemoryPlan(
         device=tuple(device),
-        upload=first(
-            having(_MAPPABLE, DEVICE_LOCAL | HOST_CACHED), having(_MAPPABLE, DEVICE_LOCAL), mappable
-        ),
+        upload=first(having(_MAPPABLE, DEVICE_LOCAL | HOST_CACHED), having(_MAPPABLE, DEVICE_LOCAL), mappable),
         download=first(
             having(_MAPPABLE | HOST_CACHED, DEVICE_LOCAL), having(_MAPPABLE | HOST_CACHED), having(_MAPPABLE)
         ),

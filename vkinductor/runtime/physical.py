@@ -40,6 +40,7 @@ KINDS = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 _COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 _QUEUE_COMPUTE = 0x2
 _QUEUE_GRAPHICS = 0x1
+_GRAPHICS_FAMILY_VENDORS = (0x10DE,)  # NVIDIA
 _DEVICE_LOCAL = 0x1
 _HOST_VISIBLE = 0x2
 
@@ -112,19 +113,22 @@ def enumerate_devices(owner: Instance) -> list[tuple[Any, DeviceInfo]]:
 def compute_queue_family(owner: Instance, handle: Any) -> tuple[int, int] | None:
     """(family index, timestamp bits) of the queue family to use, or None.
 
-    A family without graphics is preferred: a desktop's compositor then never waits for us.
+    A family without graphics is preferred: a desktop's compositor then never waits for us. NVIDIA is the exception:
+    a submit and wait on an H100 (driver 580) takes 35-46 us on the graphics family, 63-75 us on the compute one,
+    and kernels run equally fast.
     """
     ffi, lib = owner.ffi, owner.lib
     count = ffi.new("uint32_t *")
     lib.vkGetPhysicalDeviceQueueFamilyProperties(handle, count, ffi.NULL)
     families = ffi.new("VkQueueFamilyProperties[]", max(count[0], 1))
     lib.vkGetPhysicalDeviceQueueFamilyProperties(handle, count, families)
-    usable = [
-        i for i in range(count[0]) if families[i].queueFlags & _QUEUE_COMPUTE and families[i].queueCount
-    ]
+    usable = [i for i in range(count[0]) if families[i].queueFlags & _QUEUE_COMPUTE and families[i].queueCount]
     if not usable:
         return None
-    best = min(usable, key=lambda i: bool(families[i].queueFlags & _QUEUE_GRAPHICS))
+    properties = ffi.new("VkPhysicalDeviceProperties *")
+    lib.vkGetPhysicalDeviceProperties(handle, properties)
+    with_graphics = properties.vendorID in _GRAPHICS_FAMILY_VENDORS
+    best = min(usable, key=lambda i: bool(families[i].queueFlags & _QUEUE_GRAPHICS) != with_graphics)
     return best, families[best].timestampValidBits
 
 
@@ -251,8 +255,7 @@ class _Reader:
         raw = self.ffi.new("VkPhysicalDeviceMemoryProperties *")
         self.lib.vkGetPhysicalDeviceMemoryProperties(self.handle, raw)
         heaps = tuple(
-            Heap(raw.memoryHeaps[i].size, bool(raw.memoryHeaps[i].flags & 1))
-            for i in range(raw.memoryHeapCount)
+            Heap(raw.memoryHeaps[i].size, bool(raw.memoryHeaps[i].flags & 1)) for i in range(raw.memoryHeapCount)
         )
         types = tuple(
             MemoryType(raw.memoryTypes[i].propertyFlags, raw.memoryTypes[i].heapIndex)
@@ -296,9 +299,7 @@ class _Reader:
         found = []
         for i in range(count[0]):
             item = items[i]
-            types = [
-                _COMPONENTS.get(int(getattr(item, f"{x}Type")), "unknown") for x in ("A", "B", "C", "Result")
-            ]
+            types = [_COMPONENTS.get(int(getattr(item, f"{x}Type")), "unknown") for x in ("A", "B", "C", "Result")]
             found.append(
                 CooperativeShape(
                     **{x.lower(): getattr(item, f"{x}{suffix}") for x in "MNK"},

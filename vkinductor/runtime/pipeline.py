@@ -92,9 +92,7 @@ class PipelineCache:
         self._new = 0
         self._saved_at = time.monotonic()
         info = device.info
-        self.target = Target(
-            (1, 3) if min(info.api_version[:2], device.instance.api_version) >= (1, 3) else (1, 2)
-        )
+        self.target = Target((1, 3) if min(info.api_version[:2], device.instance.api_version) >= (1, 3) else (1, 2))
 
     def get(self, source: KernelSource) -> Pipeline:
         """The pipeline of a source, compiled on its first request.
@@ -153,9 +151,7 @@ class PipelineCache:
                     f"{'' if features.subgroup_size_control else ' and no choice'}"
                 )
         if source.full_subgroups and not features.compute_full_subgroups:
-            raise UnsupportedError(
-                f"kernel {source.name!r} wants full subgroups, which the device does not promise"
-            )
+            raise UnsupportedError(f"kernel {source.name!r} wants full subgroups, which the device does not promise")
 
     def _layout(self, push_bytes: int) -> Any:
         layout = self._layouts.get(push_bytes)

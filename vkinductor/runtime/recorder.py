@@ -147,9 +147,7 @@ class Recorder:
         counters.copies += 1
         self._bytes += nbytes
         current = self._submissions.current
-        if self._bytes >= self._max_bytes or (
-            current is not None and len(current.journal) >= self._submit_at
-        ):
+        if self._bytes >= self._max_bytes or (current is not None and len(current.journal) >= self._submit_at):
             self._submit()
 
     def _unused(self, address: int, nbytes: int, by_writes_only: bool = False) -> bool:

@@ -37,9 +37,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
-def missing_requirements(
-    api: tuple[int, ...], features: Features, has_compute_queue: bool = True
-) -> tuple[str, ...]:
+def missing_requirements(api: tuple[int, ...], features: Features, has_compute_queue: bool = True) -> tuple[str, ...]:
     """What a device lacks of what the runtime requires, in words; empty when it can be used."""
     missing = []
     if tuple(api[:2]) < MIN_API:
@@ -53,8 +51,7 @@ def missing_requirements(
 def describe(devices: Sequence[DeviceInfo]) -> str:
     """One indented line a device, for error messages."""
     return "\n".join(
-        f"  {device}" + (f": lacks {', '.join(device.missing)}" if device.missing else "")
-        for device in devices
+        f"  {device}" + (f": lacks {', '.join(device.missing)}" if device.missing else "") for device in devices
     )
 
 
@@ -74,9 +71,7 @@ def choose(devices: Sequence[DeviceInfo], selector: str | None = None) -> Device
             "no Vulkan device was found. Install a driver: your GPU vendor's, or Mesa's mesa-vulkan-drivers "
             "for the CPU; `vulkaninfo --summary` lists what the loader sees"
         )
-    ranked = sorted(
-        devices, key=lambda d: KIND_ORDER.index(d.kind) if d.kind in KIND_ORDER else len(KIND_ORDER)
-    )
+    ranked = sorted(devices, key=lambda d: KIND_ORDER.index(d.kind) if d.kind in KIND_ORDER else len(KIND_ORDER))
     if selector is None:
         usable = [device for device in ranked if not device.missing]
         if not usable:

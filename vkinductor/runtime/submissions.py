@@ -6,6 +6,7 @@ stream's business, and so is the lock: nothing here is thread-safe by itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,10 @@ SLOTS = 8
 
 # A wait returns to Python this often, so that Ctrl-C works.
 _WAIT_SLICE_NS = 500_000_000
+
+# A wait polls this long before it blocks: on an H100 a short kernel is seen after 35 us instead of 46-67. A CPU
+# driver needs the processor itself.
+_SPIN_NS = {"discrete": 200_000, "integrated": 50_000}
 
 # Names of kernels in a message about a lost device.
 _NAMES_SHOWN = 24
@@ -55,6 +60,7 @@ class Submissions:
         self._done = 0  # value known to be reached
         self._slots: list[Slot] = []
         self._at = 0
+        self._spin_ns = _SPIN_NS.get(device.info.kind, 0)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -144,9 +150,7 @@ class Submissions:
         self._commands[0] = slot.command
         self._value[0] = slot.value
         self.submitted = slot.value
-        self._check(
-            self._vk.vkQueueSubmit(self._device.queue, 1, self._submit_info, self._ffi.NULL), "vkQueueSubmit"
-        )
+        self._check(self._vk.vkQueueSubmit(self._device.queue, 1, self._submit_info, self._ffi.NULL), "vkQueueSubmit")
         counters.submits += 1
 
     def wait(self, value: int) -> None:
@@ -157,6 +161,12 @@ class Submissions:
             return
         if value > self.submitted:
             self.submit()
+        if self._spin_ns:
+            until = time.perf_counter_ns() + self._spin_ns
+            while self.completed() < value and time.perf_counter_ns() < until:
+                pass
+            if value <= self._done:
+                return
         self._wait_value[0] = value
         while True:
             result = self._vk.vkWaitSemaphores(self._device.handle, self._wait_info, _WAIT_SLICE_NS)

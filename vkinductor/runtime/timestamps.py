@@ -64,9 +64,7 @@ class TimestampPool:
             UnsupportedError: the device's queue has no timestamps.
         """
         if not self._device.info.limits.timestamp_valid_bits:
-            raise UnsupportedError(
-                f"{self._device.info.name} has no timestamps on its compute queue: time on the host"
-            )
+            raise UnsupportedError(f"{self._device.info.name} has no timestamps on its compute queue: time on the host")
         with self._recorder.lock:
             if self._pool is None:
                 self._create()
