@@ -10,9 +10,9 @@ import pytest
 # Compile workers would only compete with the tests for the cores; kernels are compiled in this process anyway.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-import torch  # noqa: E402
+import torch
 
-import vkinductor  # noqa: E402
+import vkinductor
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""Elementwise kernels in every dtype: arithmetic and its wrap-around, comparisons, bits, conversions, special values."""
+"""Elementwise kernels in every dtype: arithmetic and wrap-around, comparisons, bits, conversions, special values."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_every_dtype_has_a_row(dtype: torch.dtype) -> None:
 
 
 def test_an_unknown_dtype_is_named_with_a_way_out() -> None:
-    with pytest.raises(UnsupportedError, match="complex64.*float32.*cast"):
+    with pytest.raises(UnsupportedError, match=r"complex64.*float32.*cast"):
         glsl_type(torch.complex64)
 
 

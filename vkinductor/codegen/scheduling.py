@@ -15,11 +15,8 @@ from torch.utils._ordered_set import OrderedSet
 from .kernel import VulkanKernel
 from .template_kernel import VulkanTemplateKernel
 
-FEATURES = (
-    BackendFeature.INPLACE_BUFFERS,
-    BackendFeature.TUPLE_REDUCTION,
-    BackendFeature.REDUCE_TO_SINGLE_ELEMENT,
-)
+# Not REDUCE_TO_SINGLE_ELEMENT: with it Inductor never splits a long reduction into two stages.
+FEATURES = (BackendFeature.INPLACE_BUFFERS, BackendFeature.TUPLE_REDUCTION)
 
 
 class VulkanScheduling(SIMDScheduling):
