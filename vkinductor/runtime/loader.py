@@ -22,7 +22,11 @@ _DRIVER_VARIABLES = (
 )
 
 # Messages that are not about our use of the API: (part of the message, why it is ignored).
-IGNORED_MESSAGES: tuple[tuple[str, str], ...] = ()
+IGNORED_MESSAGES: tuple[tuple[str, str], ...] = (
+    # A layer older than the driver says so of every extension and structure that it does not know.
+    ("is not supported by this layer", "the layer is older than the driver"),
+    ("includes a structure with unknown VkStructureType", "the layer is older than the driver"),
+)
 
 INSTALL_HINT = (
     "Install a Vulkan loader and a driver: on Debian and Ubuntu `apt install libvulkan1 mesa-vulkan-drivers` "
