@@ -6,7 +6,9 @@ calls ``codegen``.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,35 +24,51 @@ MODES: dict[str, dict[str, Any]] = {
     "max-autotune-no-cudagraphs": {},
 }
 
+
 def valid_options() -> list[str]:
     """Names that ``options=`` accepts: Inductor's settings, except those this backend fixes."""
     from torch._inductor import list_options
 
     from vkinductor.codegen.settings import FIXED
 
-    return sorted(set(list_options()) - set(FIXED))
+    # The module's list holds its private names too.
+    public = {name for name in list_options() if not name.startswith("_") and not name.isupper()}
+    return sorted(public - set(FIXED))
 
 
 def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The Inductor configuration of a mode and options; ValueError names an unknown one and lists the valid ones."""
+    """The Inductor configuration of a mode and options.
+
+    Raises ValueError for an unknown mode or option (the valid ones are listed) and a value of the wrong type.
+    """
     from vkinductor.codegen.settings import FIXED
 
     name = mode or "default"
     if name not in MODES:
         raise ValueError(f"unknown mode {name!r} for backend 'vulkan'. Valid modes: {', '.join(MODES)}")
     patches = {**FIXED, **MODES[name]}
-    if options:
-        valid = valid_options()
-        for option, value in options.items():
-            key = option.replace("-", "_")
-            if key not in valid:
-                close = difflib.get_close_matches(key, valid, n=3)
-                hint = f" Did you mean {' or '.join(close)}?" if close else ""
-                raise ValueError(
-                    f"unknown option {option!r} for backend 'vulkan'.{hint} Valid options: {', '.join(valid)}"
-                )
-            patches[key] = value
+    for option, value in (options or {}).items():
+        key = option.replace("-", "_")
+        _check_option(option, key, value)
+        patches[key] = value
     return patches
+
+
+def _check_option(option: str, key: str, value: Any) -> None:
+    from torch._inductor import config
+
+    valid = valid_options()
+    if key not in valid:
+        close = difflib.get_close_matches(key, valid, n=3)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise ValueError(f"unknown option {option!r} for backend 'vulkan'.{hint} Valid options: {', '.join(valid)}")
+    default = functools.reduce(getattr, key.split("."), config)
+    kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(type(default))
+    if kinds is not None and value is not None and type(value) not in kinds:
+        raise ValueError(
+            f"option {option!r} of backend 'vulkan' takes {type(default).__name__} (as in {default!r}), "
+            f"not {type(value).__name__} {value!r}"
+        )
 
 
 def vulkan(
@@ -69,9 +87,31 @@ def vulkan(
     from vkinductor.runtime.errors import VulkanError
 
     try:
-        return _compile(module, example_inputs, settings(mode, options))
-    except (VulkanError, ValueError) as error:
-        raise _as_is(error) from error
+        patches = settings(mode, options)
+    except ValueError as error:
+        raise _as_is(error) from None
+    try:
+        return _compile(module, example_inputs, patches)
+    except Exception as error:
+        ours = _find(error, VulkanError)
+        if ours is None:
+            raise
+        raise _as_is(ours) from error
+
+
+def _find(error: BaseException | None, kind: type[Exception]) -> Exception | None:
+    """The first ``kind`` among ``error`` and what it was raised for (Inductor wraps what its passes raise)."""
+    seen: set[int] = set()
+    todo = [error]
+    while todo:
+        at = todo.pop(0)
+        if at is None or id(at) in seen:
+            continue
+        seen.add(id(at))
+        if isinstance(at, kind):
+            return at
+        todo += [getattr(at, "inner_exception", None), at.__cause__, at.__context__]
+    return None
 
 
 def _as_is(error: Exception) -> Exception:
@@ -80,9 +120,21 @@ def _as_is(error: Exception) -> Exception:
 
     if isinstance(error, ShortenTraceback):
         return error
-    kind = type(error)
-    transparent = type(kind.__name__, (kind, ShortenTraceback), {"__module__": kind.__module__})
-    return transparent(*error.args, first_useful_frame=None)
+    return _transparent(type(error))(*error.args)
+
+
+@functools.cache
+def _transparent(kind: type[Exception]) -> type[Exception]:
+    """A subclass of ``kind`` that Dynamo does not wrap; it prints under the same name."""
+    from torch._dynamo.exc import ShortenTraceback
+
+    def __init__(self: Any, *args: Any) -> None:
+        ShortenTraceback.__init__(self, *args, first_useful_frame=None)
+
+    names = ("__module__", "__doc__", "__qualname__")
+    return type(
+        kind.__name__, (kind, ShortenTraceback), {"__init__": __init__, **{n: getattr(kind, n) for n in names}}
+    )
 
 
 def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dict[str, Any]) -> Callable[..., Any]:
@@ -90,28 +142,53 @@ def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dic
 
     import vkinductor  # registers the device when the backend was found through its entry point
     from vkinductor import codegen
+    from vkinductor.device.registry import registry
     from vkinductor.offload import graph
     from vkinductor.offload.call import OffloadedGraph
-    from vkinductor.runtime import context
+    from vkinductor.offload.writes import written
 
     vkinductor.register()
-    context.get()
+    registry.open()
     codegen.register()
     values = graph.placeholder_values(module.graph, example_inputs)
     graph.check(values)
-    if "vulkan" in graph.devices(values) or not _touches_cpu(module, values):
-        return compile_fx(module, list(example_inputs), config_patches=patches)
-    graph.move(module)
-    mutated = graph.mutated(module, values)
-    compiled = compile_fx(module, graph.on_device(values), config_patches=patches)
-    return OffloadedGraph(compiled, mutated)
+    if not graph.belongs_on_cpu(module, values):
+        with _caching(values):
+            return compile_fx(module, list(example_inputs), config_patches=patches)
+    written_inputs = written(module, values)
+    on_host = graph.host_outputs(module)
+    stay = graph.numbers(module.graph)
+    with _autocast(module), _caching(values):
+        graph.move(module)
+        compiled = compile_fx(module, graph.on_device(values, stay), config_patches=patches)
+    return OffloadedGraph(compiled, written_inputs, on_host, stay)
 
 
-def _touches_cpu(module: fx.GraphModule, values: Sequence[Any]) -> bool:
-    """Whether the graph computes on CPU tensors (inputs, or what its factories make)."""
+@contextlib.contextmanager
+def _autocast(module: fx.GraphModule) -> Any:
+    """Autocast on the device while a graph is traced that the user runs under autocast on the CPU."""
     from vkinductor.offload import graph
 
-    if graph.devices(values):
-        return "cpu" in graph.devices(values)
-    made = [n.meta.get("example_value") for n in module.graph.nodes if n.op != "placeholder"]
-    return "cpu" in graph.devices([m for m in made if isinstance(m, torch.Tensor)])
+    entered = any(n.target is torch.amp.autocast_mode._enter_autocast for n in module.graph.nodes)
+    around = torch.is_autocast_enabled("cpu")
+    if entered or around:
+        graph.keep_output_dtypes(module)
+    if not around:
+        yield
+        return
+    with torch.autocast("vulkan", dtype=torch.get_autocast_dtype("cpu"), cache_enabled=False):
+        yield
+
+
+def _caching(values: Sequence[Any]) -> Any:
+    """The AOTAutograd cache, unless inputs share a storage.
+
+    Its key (torch 2.11 to 2.13) leaves out storage offsets and sizes, on which the code for such inputs depends: it
+    would return the code of other offsets.
+    """
+    from torch._functorch import config
+
+    storages = [v.untyped_storage()._cdata for v in values if isinstance(v, torch.Tensor)]
+    if len(set(storages)) == len(storages):
+        return contextlib.nullcontext()
+    return config.patch(enable_autograd_cache=False)

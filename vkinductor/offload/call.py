@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .mirrors import mirrors
+from .outputs import HostOutputs, Pair
 
 
 class ToDevice(torch.autograd.Function):
@@ -15,75 +16,87 @@ class ToDevice(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, source: torch.Tensor, mirror: torch.Tensor) -> torch.Tensor:
-        return mirror.view_as(mirror)
+        ctx.set_materialize_grads(False)
+        # Not a view to autograd, so that the graph may write it; yet it shares the mirror's version counter, so that
+        # a write by one graph is noticed by the backward of another that saved the mirror.
+        return mirror.detach()
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return grads[0].cpu(), None
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, None]:
+        (grad,) = grads
+        return None if grad is None else grad.cpu(), None
 
 
 class OffloadedGraph:
     """A compiled graph whose inputs and outputs live on the CPU.
 
-    ``mutated``: positions of inputs the graph writes in place; they are written back after each call.
+    ``written``: positions of inputs that the graph writes; ``stay``: of CPU tensors it takes as they are.
+    ``on_host``: for each output whether it goes to the CPU.
     """
 
-    def __init__(self, compiled: Callable[..., Any], mutated: Sequence[int]) -> None:
+    def __init__(
+        self,
+        compiled: Callable[..., Any],
+        written: frozenset[int],
+        on_host: tuple[bool, ...],
+        stay: frozenset[int] = frozenset(),
+    ) -> None:
         self.compiled = compiled
-        self.mutated = tuple(mutated)
+        self.written = written
+        self.on_host = on_host
+        self.stay = stay
         self._boxed_call = False
 
     def __call__(self, *args: Any) -> Any:
-        """Inputs and outputs as Dynamo passes them: flat, CPU tensors or numbers."""
+        """Inputs and outputs as Dynamo passes them: flat, CPU tensors or numbers.
+
+        Raises VulkanOutOfMemoryError, DeviceLostError and UnsupportedError (a dtype the device lacks); inputs that
+        the graph writes keep their values then.
+        """
+        positions = [
+            i
+            for i, arg in enumerate(args)
+            if isinstance(arg, torch.Tensor) and arg.device.type == "cpu" and i not in self.stay
+        ]
+        views = mirrors.lend([args[i] for i in positions])
         moved = list(args)
-        found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for i, arg in enumerate(args):
-            if not isinstance(arg, torch.Tensor) or arg.device.type != "cpu":
+        pairs = {}
+        with_grad = torch.is_grad_enabled()
+        for i, view in zip(positions, views, strict=True):
+            source = args[i]
+            if with_grad and source.requires_grad:
+                view = ToDevice.apply(source, view)
+            moved[i] = view
+            pairs[i] = Pair(source, view, view.storage_offset() - source.storage_offset(), view.grad_fn)
+        try:
+            outputs = self.compiled(*moved)
+            self._write_back(pairs)
+        except BaseException:
+            # Nobody knows what the mirrors of written inputs hold now.
+            for i in self.written & pairs.keys():
+                mirrors.forget(args[i])
+            raise
+        results = HostOutputs(pairs, outputs)
+        return tuple(
+            results.of(output) if host else output for output, host in zip(outputs, self.on_host, strict=True)
+        )
+
+    def _write_back(self, pairs: dict[int, Pair]) -> None:
+        """Give inputs what the graph wrote into their mirrors, each piece of memory once."""
+        done = set()
+        for i in sorted(self.written & pairs.keys()):
+            source, mirror = pairs[i].source, pairs[i].mirror
+            piece = (source.data_ptr(), source.shape, source.stride(), source.dtype)
+            if piece in done:
                 continue
-            mirror = mirrors.get(arg)
-            found[mirror.untyped_storage()._cdata] = (arg, mirror)
-            if i in self.mutated:
-                moved[i] = mirror.requires_grad_(False)
-            elif arg.requires_grad and torch.is_grad_enabled():
-                moved[i] = ToDevice.apply(arg, mirror)
+            done.add(piece)
+            if mirror.grad_fn is not pairs[i].history:
+                source.copy_(mirror)  # the write has a gradient of its own
             else:
-                moved[i] = mirror
-        originals = {i: moved[i] for i in self.mutated}
-        outputs = self.compiled(*moved)
-        for i, mirror in originals.items():
-            mirrors.write_back(args[i], mirror)
-        return self._outputs(outputs, found)
-
-    def _outputs(self, outputs: Any, found: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> Any:
-        downloaded: dict[int, torch.Tensor] = {}
-        results = []
-        for output in outputs:
-            if not isinstance(output, torch.Tensor) or output.device.type != "vulkan":
-                results.append(output)
-                continue
-            storage = output.untyped_storage()
-            if storage._cdata in found:
-                # An output that looks into an input does so on the CPU as well.
-                source, _ = found[storage._cdata]
-                place = (output.size(), output.stride(), output.storage_offset())
-                if source.dtype == output.dtype:
-                    results.append(source.as_strided(*place))
-                    continue
-            if output.requires_grad or storage.nbytes() != output.nbytes:
-                results.append(_separate(output, storage, downloaded))
-                continue
-            results.append(output.cpu())
-        return type(outputs)(results)
-
-
-def _separate(output: torch.Tensor, storage: torch.UntypedStorage, downloaded: dict[int, torch.Tensor]) -> torch.Tensor:
-    """Bring one output to the CPU; outputs that share a storage share it there too, unless autograd needs them apart."""
-    if output.requires_grad:
-        return output.cpu()
-    base = downloaded.get(storage._cdata)
-    if base is None:
-        device_bytes = torch.empty(0, dtype=torch.uint8, device=output.device)
-        device_bytes.set_(storage, 0, (storage.nbytes(),), (1,))
-        base = downloaded[storage._cdata] = device_bytes.cpu()
-    result = torch.empty(0, dtype=output.dtype)
-    return result.set_(base.untyped_storage(), output.storage_offset(), output.size(), output.stride())
+                with torch.no_grad():
+                    source.copy_(mirror.detach())
+        written = {pairs[i].source.untyped_storage()._cdata for i in self.written & pairs.keys()}
+        if written:
+            for pair in pairs.values():
+                if pair.source.untyped_storage()._cdata in written:
+                    mirrors.wrote(pair.source)

@@ -1,19 +1,20 @@
 """Rewrites a Dynamo graph from the CPU to the device, before AOTAutograd sees it.
 
 Placeholders get fake tensors on the device with the same sizes, strides, symbols and aliasing; constants and
-``device=`` arguments move. What crosses at run time is call.py's.
+``device=`` arguments move. Which inputs the graph writes is writes.py's, what crosses at run time call.py's.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_map
+from torch.fx.node import map_aggregate
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -26,13 +27,32 @@ def devices(values: Sequence[Any]) -> set[str]:
 
 
 def placeholder_values(graph: fx.Graph, example_inputs: Sequence[Any]) -> list[Any]:
-    """What Dynamo knows of each input: its fake tensor or symbol (real tensors carry no symbols)."""
+    """What Dynamo knows of each input: its fake tensor or symbol (real tensors carry no symbols).
+
+    Numbers (see ``numbers``) are the real tensors: from these AOTAutograd finds the symbols again.
+    """
     nodes = [n for n in graph.nodes if n.op == "placeholder"]
-    return [n.meta.get("example_value", real) for n, real in zip(nodes, example_inputs, strict=True)]
+    return [
+        real if _is_number(n) else n.meta.get("example_value", real)
+        for n, real in zip(nodes, example_inputs, strict=True)
+    ]
+
+
+def numbers(graph: fx.Graph) -> frozenset[int]:
+    """Positions of the inputs that are Python numbers in the user's code, which Dynamo passes as CPU tensors.
+
+    They stay on the CPU: kernels take them by value.
+    """
+    nodes = [n for n in graph.nodes if n.op == "placeholder"]
+    return frozenset(i for i, n in enumerate(nodes) if _is_number(n))
+
+
+def _is_number(node: fx.Node) -> bool:
+    return getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
 
 
 def check(values: Sequence[Any]) -> None:
-    """Raise UnsupportedError for an input the device cannot hold."""
+    """Raise UnsupportedError for an input the device cannot hold; the message says what to do."""
     for value in values:
         if not isinstance(value, torch.Tensor):
             continue
@@ -40,34 +60,56 @@ def check(values: Sequence[Any]) -> None:
             raise UnsupportedError(f"a {value.layout} tensor cannot run on Vulkan: call .to_dense() on it first")
         if value.is_quantized:
             raise UnsupportedError("a quantized tensor cannot run on Vulkan: call .dequantize() on it first")
+        if is_traceable_wrapper_subclass(value):
+            raise UnsupportedError(
+                f"a {type(value).__name__} cannot run on Vulkan: pass the plain tensors that it is made of"
+            )
         if value.device.type not in ("cpu", "vulkan"):
             raise UnsupportedError(
                 f"a tensor on {value.device} cannot take part in a Vulkan graph: move it to 'cpu' or 'vulkan'"
             )
 
 
-def on_device(values: Sequence[Any]) -> list[Any]:
-    """The fake tensors of ``values`` again, on the device: aliases of one storage stay aliases."""
-    storages: dict[int, torch.Tensor] = {}
+def belongs_on_cpu(module: fx.GraphModule, values: Sequence[Any]) -> bool:
+    """Whether the graph computes on CPU tensors alone: its inputs, or without any what its factories make."""
+    stay = numbers(module.graph)
+    found = devices([v for i, v in enumerate(values) if i not in stay])
+    if found:
+        return found == {"cpu"}
+    return "cpu" in devices([n.meta.get("example_value") for n in module.graph.nodes if n.op != "placeholder"])
+
+
+# Fake inputs ---------------------------------------------------------------------------------------------
+
+
+def on_device(values: Sequence[Any], stay: frozenset[int] = frozenset()) -> list[Any]:
+    """The fake tensors of ``values`` again, on the device, but for the positions in ``stay``.
+
+    Aliases of one storage stay aliases, and what is no leaf of the autograd graph stays none (AOTAutograd writes to
+    leaves behind autograd's back).
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
     shared = _shared_storages(values)
     result = []
-    for value in values:
-        if not isinstance(value, FakeTensor):
+    for i, value in enumerate(values):
+        if not isinstance(value, FakeTensor) or i in stay:
             result.append(value)
             continue
         with value.fake_mode, torch.no_grad():
             key = value.untyped_storage()._cdata
             if key in shared:
-                base = storages.get(key)
-                if base is None:
-                    base = torch.empty(shared[key], dtype=torch.uint8, device=DEVICE)
-                    storages[key] = base
-                moved = torch.as_strided(
-                    base.view(value.dtype), value.size(), value.stride(), value.storage_offset()
-                )
+                if key not in storages:
+                    storages[key] = torch.empty(shared[key], dtype=torch.uint8, device=DEVICE).untyped_storage()
+                # No view to autograd, as mirrors are none: AOTAutograd wants one base for all of them or none.
+                moved = torch.empty(0, dtype=value.dtype, device=DEVICE)
+                moved.set_(storages[key], value.storage_offset(), value.size(), value.stride())
             else:
                 moved = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=DEVICE)
-        result.append(moved.requires_grad_(value.requires_grad))
+        moved.requires_grad_(value.requires_grad)
+        if value.requires_grad and not value.is_leaf:
+            with value.fake_mode, torch.enable_grad():
+                moved = torch._C._functions.DelayedError("an example input has no history", 1)(moved)  # type: ignore[attr-defined]
+        result.append(moved)
     return result
 
 
@@ -83,27 +125,75 @@ def _shared_storages(values: Sequence[Any]) -> dict[int, Any]:
     return {key: sizes[key] for key, count in seen.items() if count > 1}
 
 
+# Outputs -------------------------------------------------------------------------------------------------
+
+
+def output_nodes(module: fx.GraphModule) -> list[Any]:
+    """The graph's outputs, flat, as Dynamo writes them."""
+    (outputs,) = next(n for n in reversed(module.graph.nodes) if n.op == "output").args
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def host_outputs(module: fx.GraphModule) -> tuple[bool, ...]:
+    """For each output whether it belongs on the CPU (a graph of CPU tensors may move one to "vulkan" itself)."""
+    return tuple("vulkan" not in devices([_example(node)]) for node in output_nodes(module))
+
+
+def _example(node: Any) -> Any:
+    return node.meta.get("example_value") if isinstance(node, fx.Node) else node
+
+
+def keep_output_dtypes(module: fx.GraphModule) -> None:
+    """Give each output the dtype it had when Dynamo traced the graph.
+
+    Autocast chooses dtypes by lists that differ between the CPU and the device.
+    """
+    node = next(n for n in reversed(module.graph.nodes) if n.op == "output")
+    outputs = []
+    for output in output_nodes(module):
+        value = _example(output)
+        if isinstance(output, fx.Node) and isinstance(value, torch.Tensor) and value.is_floating_point():
+            with module.graph.inserting_before(node):
+                output = module.graph.call_method("to", (output, value.dtype))
+        outputs.append(output)
+    node.args = (tuple(outputs),)
+
+
+# Moving --------------------------------------------------------------------------------------------------
+
+
 def move(module: fx.GraphModule) -> None:
     """Move ``module``'s constants, parameters and ``device=`` arguments to the device, in place."""
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        owner_name, _, attribute = name.rpartition(".")
-        owner = module.get_submodule(owner_name)
+    for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
         moved = tensor.detach().to(DEVICE)
         if isinstance(tensor, torch.nn.Parameter):
             moved = torch.nn.Parameter(moved, tensor.requires_grad)
-        setattr(owner, attribute, moved)
+        setattr(module, name, moved)
+    for child in module.children():
+        if isinstance(child, fx.GraphModule):
+            move(child)
+        else:
+            child.to(DEVICE)
     for node in module.graph.nodes:
         if node.op == "get_attr":
             _move_constant(module, str(node.target))
-        node.args = tree_map(_move_argument, node.args)
-        node.kwargs = tree_map(_move_argument, node.kwargs)
+            continue
+        node.args = map_aggregate(node.args, _move_argument)
+        node.kwargs = map_aggregate(node.kwargs, _move_argument)
         if node.op == "call_method" and node.target == "cpu":
-            node.target = "clone"
-        for child in module.children():
-            if isinstance(child, fx.GraphModule):
-                move(child)
-    _add_devices(module)
+            _stay(node)
+        elif node.op == "call_function" and node.target in _factories() and node.kwargs.get("device") is None:
+            # Factories put their result on the default device unless told: say it.
+            if node.target is not torch.normal or not isinstance(node.args[0], fx.Node):
+                node.kwargs = {**node.kwargs, "device": DEVICE}
     module.recompile()
+
+
+def _stay(node: fx.Node) -> None:
+    """``x.cpu()`` of a CPU tensor is ``x`` itself; of a tensor on the device, a copy."""
+    node.target = "to"
+    node.args = (node.args[0], DEVICE)
+    node.kwargs = {"copy": True} if "vulkan" in devices([_example(node.args[0])]) else {}
 
 
 def _move_constant(module: fx.GraphModule, target: str) -> None:
@@ -117,46 +207,12 @@ def _move_constant(module: fx.GraphModule, target: str) -> None:
 def _move_argument(argument: Any) -> Any:
     if isinstance(argument, torch.device) and argument.type == "cpu":
         return DEVICE
-    return "vulkan" if isinstance(argument, str) and argument == "cpu" else argument
+    return "vulkan" if isinstance(argument, str) and argument in ("cpu", "cpu:0") else argument
 
 
-# Factories put their result on the default device unless told: say it.
-_FACTORIES = frozenset(
-    getattr(torch, name)
-    for name in (
-        "arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones", "rand", "randint",
-        "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros",
-    )
-)  # fmt: skip
+@functools.cache
+def _factories() -> frozenset[Callable[..., Any]]:
+    """The functions that take ``device=`` and have no tensor to take a device from."""
+    from torch.utils import _device
 
-
-def _add_devices(module: fx.GraphModule) -> None:
-    for node in module.graph.nodes:
-        if node.op == "call_function" and node.target in _FACTORIES and node.kwargs.get("device") is None:
-            node.kwargs = {**node.kwargs, "device": DEVICE}
-
-
-def mutated(module: fx.GraphModule, values: Sequence[Any]) -> tuple[int, ...]:
-    """Positions of the inputs whose data ``module`` changes in place (found by running it on fakes)."""
-    fakes = [v for v in values if isinstance(v, FakeTensor)]
-    if not fakes:
-        return ()
-    copies = on_device(values)
-    before = [c._version if isinstance(c, torch.Tensor) else 0 for c in copies]
-    with fakes[0].fake_mode as mode, torch.no_grad(), _without_symbols(mode.shape_env):
-        fx.Interpreter(module).run(*copies)
-    return tuple(
-        i
-        for i, (copy, version) in enumerate(zip(copies, before, strict=True))
-        if isinstance(copy, torch.Tensor) and copy._version != version
-    )
-
-
-@contextlib.contextmanager
-def _without_symbols(shape_env: Any) -> Iterator[None]:
-    """Unbacked symbols made in a trial run are nobody's."""
-    if shape_env is None:
-        yield
-        return
-    with shape_env.ignore_fresh_unbacked_symbols():
-        yield
+    return frozenset({*_device._device_constructors(), torch.normal})
