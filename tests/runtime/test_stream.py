@@ -29,8 +29,7 @@ def device(mode):
 
     context.reset()
     with pytest.MonkeyPatch.context() as patch:
-        if mode == "staged":
-            patch.setenv("VKINDUCTOR_LIMITS", "host_mapping=0")
+        patch.setenv("VKINDUCTOR_LIMITS", "host_mapping=0" if mode == "staged" else "")
         yield context.get()
     context.reset()
 
