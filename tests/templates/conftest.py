@@ -68,9 +68,8 @@ def evaluate(device) -> Callable[..., np.ndarray]:
         result = np.empty(len(arrays[0]), out)
         if lacking := [feature for feature in needs([*arrays, result]) if not getattr(features, feature)]:
             pytest.skip(f"the device has no {', '.join(lacking)}")
-        layout = ArgumentLayout(
-            tuple((name, "ptr") for name, _ in zip(NAMES, arrays, strict=False)) + (("result", "ptr"), ("n", "u32"))
-        )
+        pointers = [(name, "ptr") for name, _ in zip(NAMES, arrays, strict=False)]
+        layout = ArgumentLayout((*pointers, ("result", "ptr"), ("n", "u32")))
         controls = float_controls(
             signed_zero_inf_nan_preserve=[32] if features.signed_zero_inf_nan_preserve_f32 else [],
             denorm_preserve=[32] if features.denorm_preserve_f32 else [],

@@ -1,4 +1,5 @@
-"""Arguments that find faults: every magnitude, the edges of a format, and dense runs where functions change their method."""
+"""Arguments that find faults: every magnitude, the edges of a format, and dense runs where functions change
+their method."""
 
 from __future__ import annotations
 
@@ -6,8 +7,29 @@ import numpy as np
 
 _SPECIAL = [0.0, 1.0, 0.5, 2.0, 3.0, 1.5, 2.5, 10.0, 16777215.0, 16777217.0, 1e10, 1e-10, np.inf]
 _EDGES = {
-    np.float32: [1e-45, 1.1754942e-38, 1.17549435e-38, 3.4028235e38, 88.72283, 88.72284, 103.97, 104.1, 89.5, 9.3, 17.4],
-    np.float64: [5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 709.78, 709.79, 745.1, 745.2, 9007199254740993.0],
+    np.float32: [
+        1e-45,
+        1.1754942e-38,
+        1.17549435e-38,
+        3.4028235e38,
+        88.72283,
+        88.72284,
+        103.97,
+        104.1,
+        89.5,
+        9.3,
+        17.4,
+    ],
+    np.float64: [
+        5e-324,
+        2.2250738585072014e-308,
+        1.7976931348623157e308,
+        709.78,
+        709.79,
+        745.1,
+        745.2,
+        9007199254740993.0,
+    ],
 }
 
 
@@ -42,9 +64,11 @@ def pairs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Errors of float32 `got` against float64 `want` in units in the last place; 0 where either is not finite.
+    """Errors of float32 `got` against float64 `want` in units in the last place; 0 where either is not
+    finite.
 
-    Below the normal range the unit is that of the smallest normal number over 2^23, the spacing of subnormals.
+    Below the normal range the unit is that of the smallest normal number over 2^23, the spacing of
+    subnormals.
     """
     with np.errstate(all="ignore"):
         unit = np.spacing(np.maximum(np.abs(want), np.finfo(np.float32).tiny).astype(np.float32)).astype(np.float64)

@@ -68,7 +68,17 @@ def test_a_broken_library_file_is_refused(text, message):
 
 
 def test_definitions_are_cut_by_kind():
-    text = "// why\nconst float VK_A = 1.0;\n#define VK_B \\\n    2\nconst uint VK_C[2] = uint[2](\n    1u, 2u\n);\nint vk_d() {\n    return VK_B;\n}\n"
+    text = """// why
+const float VK_A = 1.0;
+#define VK_B \\
+    2
+const uint VK_C[2] = uint[2](
+    1u, 2u
+);
+int vk_d() {
+    return VK_B;
+}
+"""
     blocks = _blocks(text, "kinds.glsl")
     assert [block.name for block in blocks] == ["VK_A", "VK_B", "VK_C", "vk_d"]
     assert blocks[-1].needs == {"VK_B"}
@@ -86,7 +96,8 @@ def call(function, kinds: dict[str, str], double: bool) -> str:
 
 @pytest.mark.parametrize("operator", sorted(FUNCTIONS))
 def test_the_catalog_tells_the_truth(compiler, operator):
-    """Each function exists, takes what the catalog says, gives what it says, and compiles with nothing else around."""
+    """Each function exists, takes what the catalog says, gives what it says, and compiles with nothing else
+    around."""
     function = FUNCTIONS[operator]
     forms = [({"real": "float"}, False), *([({"real": "double"}, True)] if function.double else [])]
     if "integer" in function.arguments:

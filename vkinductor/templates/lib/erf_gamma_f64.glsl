@@ -264,7 +264,10 @@ double vk_digamma_f64(double x) {
         if (rest == 0.0lf) {
             return VK_NAN_F64;
         }
-        result = -3.14159265358979312lf / vk_tan_f64(3.14159265358979312lf * rest);
+        // The cotangent of pi rest; its zeros at one half come out exactly.
+        double size = vk_abs_f64(rest);
+        double cotangent = size > 0.25lf ? vk_tan_f64(3.14159265358979312lf * (0.5lf - size)) : 1.0lf / vk_tan_f64(3.14159265358979312lf * size);
+        result = -3.14159265358979312lf * (rest < 0.0lf ? -cotangent : cotangent);
         x = 1.0lf - x;
     }
     while (x < 10.0lf) {

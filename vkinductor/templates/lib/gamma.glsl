@@ -87,7 +87,10 @@ float vk_digamma(float x) {
         if (rest == 0.0) {
             return VK_NAN;
         }
-        result = -3.14159265 / vk_tan(3.14159265 * rest);
+        // The cotangent of pi rest; its zeros at one half come out exactly.
+        float size = vk_abs(rest);
+        float cotangent = size > 0.25 ? vk_tan(3.14159265 * (0.5 - size)) : 1.0 / vk_tan(3.14159265 * size);
+        result = -3.14159265 * (rest < 0.0 ? -cotangent : cotangent);
         x = 1.0 - x;
     }
     // psi(x) = psi(x + 1) - 1/x up to where the series in 1/x^2 is good.
