@@ -32,6 +32,11 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+def versions(value: Any) -> list[int]:
+    """The version counters of the tensors in a tree that have one."""
+    return [t._version for t in tensors(value) if not t.is_inference()]
+
+
 def compile_(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """torch.compile for Vulkan, whole graphs only unless told otherwise."""
     return torch.compile(f, **{"backend": "vulkan", "fullgraph": True, **options})
@@ -63,16 +68,14 @@ def agree() -> Callable[..., Any]:
         actual_args = make_args()
         compiled = compile_(f, **options)
         for _ in range(calls):
-            before = [t._version for t in tensors(actual_args) if not t.is_inference()]
+            before = versions(actual_args), versions(expected_args)
             expected = f(*expected_args)
             actual = compiled(*actual_args)
             close(actual, expected)
             close([t.detach() for t in tensors(actual_args)], [t.detach() for t in tensors(expected_args)])
-            after = [t._version for t in tensors(expected_args) if not t.is_inference()]
-            assert [b != a for b, a in zip(before, after, strict=True)] == [
-                b != t._version
-                for b, t in zip(before, [t for t in tensors(actual_args) if not t.is_inference()], strict=True)
-            ]
+            after = versions(actual_args), versions(expected_args)
+            mine, theirs = ([x != y for x, y in zip(*pair, strict=True)] for pair in zip(before, after, strict=True))
+            assert mine == theirs  # the same arguments were written
         return compiled, actual_args
 
     return run

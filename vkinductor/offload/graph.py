@@ -90,12 +90,15 @@ def on_device(values: Sequence[Any], stay: frozenset[int] = frozenset()) -> list
     """
     storages: dict[int, torch.UntypedStorage] = {}
     shared = _shared_storages(values)
+    # Dynamo hands its backend a new mode. Fakes of another would be converted one by one, and their storages cut.
+    context = torch._guards.TracingContext.try_get()
     result = []
     for i, value in enumerate(values):
         if not isinstance(value, FakeTensor) or i in stay:
             result.append(value)
             continue
-        with value.fake_mode, torch.no_grad():
+        mode = context.fake_mode if context is not None and context.fake_mode is not None else value.fake_mode
+        with mode, torch.no_grad():
             key = value.untyped_storage()._cdata
             if key in shared:
                 if key not in storages:
@@ -107,7 +110,7 @@ def on_device(values: Sequence[Any], stay: frozenset[int] = frozenset()) -> list
                 moved = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=DEVICE)
         moved.requires_grad_(value.requires_grad)
         if value.requires_grad and not value.is_leaf:
-            with value.fake_mode, torch.enable_grad():
+            with mode, torch.enable_grad():
                 moved = torch._C._functions.DelayedError("an example input has no history", 1)(moved)  # type: ignore[attr-defined]
         result.append(moved)
     return result
