@@ -8,6 +8,7 @@ scopes; the skeleton (bounds, grid, lanes, loops) is a Jinja template. Launching
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -233,7 +234,9 @@ class VulkanKernel(SIMDKernel):
         dtype, source = upcast_compute_type(dtype), upcast_compute_type(src_dtype)
         index_dtype = self.get_index_dtype_as_torch_dtype()
         values = list(value) if isinstance(value, (tuple, list)) else [value]
-        rule = reduction(str(reduction_type), dtype, source, index_dtype)
+        # A loop over the row runs an unknown number of times.
+        serial = self.layout.elements or sys.maxsize
+        rule = reduction(str(reduction_type), dtype, source, index_dtype, serial)
         texts = [as_dtype(v, rule.dtypes[min(i, len(rule.dtypes) - 1)]) for i, v in enumerate(values)]
         if reduction_type in ARG_REDUCTIONS and len(texts) == 1:
             texts.append(f"{self.index_dtype}(r0_index)")
@@ -254,10 +257,14 @@ class VulkanKernel(SIMDKernel):
             self.accumulators.writeline(f"{register} {name} = {identity};")
         for line in rule.update(names, values):
             self.compute.writeline(line)
+        if rule.finish is not None:
+            for line in rule.finish(names):
+                self.combines.writeline(line)
+        names = names[: len(names) - rule.private]
         if self.layout.lanes > 1:
             counts: dict[str, int] = {}
             slots = []
-            for name, register in zip(names, registers, strict=True):
+            for name, register in zip(names, registers, strict=False):
                 count = counts[register] = counts.get(register, 0) + 1
                 slots.append((self._shared_array(register, count), name, register))
             other = [f"other{i}" for i in range(len(names))]

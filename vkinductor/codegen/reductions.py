@@ -16,19 +16,25 @@ from .types import glsl_type, is_float, literal
 
 Statements = list[str]
 
+# More float32 additions in a row than this, and the sum is compensated: their rounding errors add up to units.
+SERIAL_SUM = 8
+
 
 @dataclass(frozen=True)
 class Reduction:
     """One reduction over one dtype.
 
     ``dtypes``: register dtypes of the accumulators; ``identities``: their GLSL start values;
-    ``update(acc, values)`` and ``combine(acc, other)`` give statements that fold into ``acc``.
+    ``update(acc, values)`` and ``combine(acc, other)`` give statements that fold into ``acc``. The last
+    ``private`` accumulators stay in their lane: ``finish`` folds them into the others before lanes combine.
     """
 
     dtypes: tuple[torch.dtype, ...]
     identities: tuple[str, ...]
     update: Callable[[Sequence[str], Sequence[str]], Statements]
     combine: Callable[[Sequence[str], Sequence[str]], Statements]
+    private: int = 0
+    finish: Callable[[Sequence[str]], Statements] | None = None
 
 
 def _simple(dtype: torch.dtype, identity: str, expression: str) -> Reduction:
@@ -36,6 +42,36 @@ def _simple(dtype: torch.dtype, identity: str, expression: str) -> Reduction:
         return [f"{acc[0]} = {expression.format(a=acc[0], b=other[0])};"]
 
     return Reduction((dtype,), (identity,), fold, fold)
+
+
+def _compensated_sum() -> Reduction:
+    """A float32 sum that also adds up what its additions lose (two-sum: Knuth, TAOCP 2, 4.2.2, theorem B).
+
+    A lane that adds hundreds of elements one after the other would lose several bits. ``precise`` keeps drivers
+    from simplifying (a + b) - a.
+    """
+
+    def update(acc: Sequence[str], values: Sequence[str]) -> Statements:
+        total, lost = acc
+        return [
+            "{",
+            f"    precise float added = {values[0]};",
+            f"    precise float next = {total} + added;",
+            f"    precise float part = next - {total};",
+            f"    precise float error = ({total} - (next - part)) + (added - part);",
+            f"    {lost} += error;",
+            f"    {total} = next;",
+            "}",
+        ]
+
+    def combine(acc: Sequence[str], other: Sequence[str]) -> Statements:
+        return [f"{acc[0]} = {acc[0]} + {other[0]};"]
+
+    def finish(acc: Sequence[str]) -> Statements:
+        # Past infinity the error terms are inf - inf; the sum itself is right.
+        return [f"{acc[0]} += vk_isfinite({acc[1]}) ? {acc[1]} : 0.0;"]
+
+    return Reduction((torch.float32,) * 2, ("0.0", "0.0"), update, combine, private=1, finish=finish)
 
 
 def _extreme_identity(dtype: torch.dtype, largest: bool) -> str:
@@ -89,7 +125,7 @@ def _arg_extremum(dtype: torch.dtype, name: str, index_dtype: torch.dtype) -> Re
     return Reduction((dtype, index_dtype), identities, fold, fold)
 
 
-def _welford(dtype: torch.dtype) -> Reduction:
+def _welford(dtype: torch.dtype, merging: bool) -> Reduction:
     """Mean, sum of squared deviations, weight (Welford; combination after Chan, Golub and LeVeque, 1979)."""
     register = glsl_type(dtype).register
     zero, one = literal(0, dtype), literal(1, dtype)
@@ -108,20 +144,27 @@ def _welford(dtype: torch.dtype) -> Reduction:
             "}",
         ]
 
+    def merge(acc: Sequence[str], values: Sequence[str]) -> Statements:
+        return combine(acc[:3], values)
+
     def update(acc: Sequence[str], values: Sequence[str]) -> Statements:
-        if len(values) == 3:
-            return combine(acc, values)
-        mean, m2, weight = acc
+        mean, m2, weight, lost = acc
+        # The mean moves by ever smaller steps: what each addition loses is carried over to the next.
         return [
             "{",
-            f"    {register} delta = {values[0]} - {mean};",
+            f"    precise {register} delta = {values[0]} - {mean};",
             f"    {weight} += {one};",
-            f"    {mean} += delta / {weight};",
+            f"    precise {register} step = delta / {weight} + {lost};",
+            f"    precise {register} next = {mean} + step;",
+            f"    {lost} = step - (next - {mean});",
+            f"    {mean} = next;",
             f"    {m2} += delta * ({values[0]} - {mean});",
             "}",
         ]
 
-    return Reduction((dtype,) * 3, (zero,) * 3, update, combine)
+    if merging:
+        return Reduction((dtype,) * 3, (zero,) * 3, merge, combine)
+    return Reduction((dtype,) * 4, (zero,) * 4, update, combine, private=1)
 
 
 def _online_softmax(dtype: torch.dtype) -> Reduction:
@@ -163,15 +206,19 @@ ARG_REDUCTIONS = {
 }
 
 
-def reduction(kind: str, dtype: torch.dtype, source: torch.dtype, index_dtype: torch.dtype) -> Reduction:
+def reduction(
+    kind: str, dtype: torch.dtype, source: torch.dtype, index_dtype: torch.dtype, serial: int
+) -> Reduction:
     """The reduction Inductor calls ``kind``, accumulating in register dtype ``dtype`` over ``source`` values.
 
-    ``index_dtype`` is that of the indices an arg-reduction keeps. Raises NotImplementedError for a kind that
-    has no row here.
+    ``serial`` is how many elements a lane folds one after the other; ``index_dtype`` is that of the indices an
+    arg-reduction keeps. Raises NotImplementedError for a kind that has no row here.
     """
     if kind in ARG_REDUCTIONS:
         return _arg_extremum(source, ARG_REDUCTIONS[kind][0], index_dtype)
     match kind:
+        case "sum" if serial > SERIAL_SUM and dtype == torch.float32:
+            return _compensated_sum()
         case "sum":
             return _simple(dtype, literal(0, dtype), "{a} + {b}")
         case "prod":
@@ -183,7 +230,7 @@ def reduction(kind: str, dtype: torch.dtype, source: torch.dtype, index_dtype: t
         case "max" | "min":
             return _extremum(source, kind)
         case "welford_reduce" | "welford_combine":
-            return _welford(source)
+            return _welford(source, merging=kind == "welford_combine")
         case "online_softmax_reduce":
             return _online_softmax(source)
     raise NotImplementedError(f"reduction {kind!r} has no Vulkan kernel")
