@@ -71,8 +71,8 @@ def evaluate(device) -> Callable[..., np.ndarray]:
         pointers = [(name, "ptr") for name, _ in zip(NAMES, arrays, strict=False)]
         layout = ArgumentLayout((*pointers, ("result", "ptr"), ("n", "u32")))
         controls = float_controls(
-            signed_zero_inf_nan_preserve=[32] if features.signed_zero_inf_nan_preserve_f32 else [],
-            denorm_preserve=[32] if features.denorm_preserve_f32 else [],
+            signed_zero_inf_nan_preserve=32 if features.signed_zero_inf_nan_preserve_f32 else None,
+            denorm_preserve=32 if features.denorm_preserve_f32 else None,
         )
         inputs = [STORAGE[array.dtype.name] for array in arrays]
         glsl = shader(expression, layout, inputs, STORAGE[result.dtype.name], controls)

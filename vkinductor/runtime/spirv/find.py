@@ -26,9 +26,7 @@ def find_compiler(preference: str | None = None) -> Compiler:
     Raises `UnsupportedError` that names each provider tried and why it was refused, or the valid names.
     """
     if preference is not None and preference not in PROVIDERS:
-        raise UnsupportedError(
-            f"no GLSL compiler is called {preference!r}: choose one of {', '.join(PROVIDERS)}"
-        )
+        raise UnsupportedError(f"no GLSL compiler is called {preference!r}: choose one of {', '.join(PROVIDERS)}")
     refused = []
     for name in [preference] if preference else list(PROVIDERS):
         try:

@@ -30,9 +30,7 @@ class GlslcCompiler(ProbingCompiler):
             raise UnsupportedError(f"no program `{program}` on PATH: install shaderc or the Vulkan SDK")
         self._path = path
         try:
-            text = subprocess.run(
-                [path, "--version"], capture_output=True, timeout=_TIMEOUT_S, check=True
-            ).stdout
+            text = subprocess.run([path, "--version"], capture_output=True, timeout=_TIMEOUT_S, check=True).stdout
         except (OSError, subprocess.SubprocessError) as error:
             raise UnsupportedError(f"`{program} --version` failed: {error}") from error
         # Four lines name shaderc, spirv-tools, glslang and the default target: all of them belong in the key.
@@ -51,9 +49,7 @@ class GlslcCompiler(ProbingCompiler):
             "-",
         ]
         try:
-            done = subprocess.run(
-                command, input=glsl.encode(), capture_output=True, timeout=_TIMEOUT_S, check=False
-            )
+            done = subprocess.run(command, input=glsl.encode(), capture_output=True, timeout=_TIMEOUT_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             raise compile_error(self, name, f"the program could not be run: {error}", glsl) from error
         if done.returncode != 0 or not is_spirv(done.stdout):

@@ -61,9 +61,7 @@ class Shaderc:
             self._handle = lib.shaderc_compiler_initialize()  # lives as long as the process
         options = lib.shaderc_compile_options_initialize()
         try:
-            lib.shaderc_compile_options_set_target_env(
-                options, _ENV_VULKAN, vulkan[0] << 22 | vulkan[1] << 12
-            )
+            lib.shaderc_compile_options_set_target_env(options, _ENV_VULKAN, vulkan[0] << 22 | vulkan[1] << 12)
             lib.shaderc_compile_options_set_target_spirv(options, spirv[0] << 16 | spirv[1] << 8)
             source = glsl.encode()
             result = lib.shaderc_compile_into_spv(
@@ -77,9 +75,7 @@ class Shaderc:
             if lib.shaderc_result_get_compilation_status(result) != _STATUS_SUCCESS:
                 message = lib.shaderc_result_get_error_message(result) or b"no message"
                 return b"", message.decode("utf-8", "replace")
-            code = ctypes.string_at(
-                lib.shaderc_result_get_bytes(result), lib.shaderc_result_get_length(result)
-            )
+            code = ctypes.string_at(lib.shaderc_result_get_bytes(result), lib.shaderc_result_get_length(result))
         finally:
             lib.shaderc_result_release(result)
         return code, ""
