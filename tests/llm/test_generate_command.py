@@ -58,6 +58,4 @@ def test_progress_goes_to_stderr(model_directory, capsys):
 
 def test_too_many_tokens(model_directory, capsys):
     assert generate(model_directory, "--device", "cpu", "--tokens", "1000") == 1
-    assert (
-        "error: the prompt's 3 tokens and 1000 new ones exceed the context of 256" in capsys.readouterr().err
-    )
+    assert "error: the prompt's 3 tokens and 1000 new ones exceed the context of 256" in capsys.readouterr().err

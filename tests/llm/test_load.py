@@ -42,8 +42,7 @@ def test_prompt_is_plain_text_without_a_chat_template(model_directory):
 def test_prompt_goes_through_the_chat_template(model_directory):
     tokenizer = load.load(model_directory).tokenizer
     tokenizer.chat_template = (
-        "{% for m in messages %}w10 {{ m['content'] }} w11 {% endfor %}"
-        "{% if add_generation_prompt %}w12{% endif %}"
+        "{% for m in messages %}w10 {{ m['content'] }} w11 {% endfor %}{% if add_generation_prompt %}w12{% endif %}"
     )
     ids = load.encode_prompt(tokenizer, "w5 w7")
     assert ids.tolist() == [[10, 5, 7, 11, 12]]

@@ -1,0 +1,48 @@
+"""The decode loop on the Vulkan device: CPU eager's tokens, two graphs, no fallback, one token back a step."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch._dynamo.utils import counters as dynamo_counters
+
+from vkinductor.llm.generate import Generator, reference_tokens
+
+LENGTHS = (7, 12, 1, 40)
+TOKENS = 50
+TOKEN_BYTES = 8  # an int64
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+    dynamo_counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("device", ["vulkan", "cpu"])
+def test_fifty_steps_for_prompts_of_many_lengths(tiny_llama, counters, device):
+    reference = tiny_llama()
+    generator = Generator(copy.deepcopy(reference).to(device), 100, backend="vulkan")
+    for length in LENGTHS:
+        prompt = torch.randint(3, 101, (1, length), generator=torch.Generator().manual_seed(length))
+        result = generator.generate(prompt, TOKENS)
+        assert result.tokens == reference_tokens(reference, prompt, TOKENS)
+        assert result.fallbacks == {}
+        assert result.counts_per_token["dispatches"] > 0
+        if device == "vulkan" and length != LENGTHS[0]:  # compiling reads a few numbers back once
+            assert result.counts_per_token["d2h_bytes"] == TOKEN_BYTES
+            assert result.counts_per_token["h2d_bytes"] == 0
+    assert dynamo_counters["stats"]["unique_graphs"] == 2
+    assert not dynamo_counters["graph_break"]
+
+
+def test_later_prompts_compile_no_kernel(tiny_llama, counters):
+    generator = Generator(tiny_llama().to("vulkan"), 64, backend="vulkan")
+    generator.generate(torch.randint(3, 101, (1, 9)), 4)
+    compiled = counters.kernels_compiled
+    generator.generate(torch.randint(3, 101, (1, 23)), 4)
+    assert counters.kernels_compiled == compiled
