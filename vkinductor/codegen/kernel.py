@@ -196,6 +196,10 @@ class VulkanKernel(SIMDKernel):
         index = self.index_dtype
         self.compute.writeline(f"{name} = max(min({name}, {index}({limit}) - {index}(1)), {index}(0));")
 
+    def device_assert_async(self, cond: Any, msg: str) -> None:
+        """Conditions that torch checks on the device (torch._assert_async) are not checked here: a shader has
+        no way to stop the program, and Vulkan none to tell which condition it was."""
+
     def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> CSEVariable:
         """``mask ? body() : other``, where ``body`` (and its loads) runs only under the mask."""
         scoped = IndentedBuffer()
