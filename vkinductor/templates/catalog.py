@@ -11,6 +11,8 @@ The kinds of arguments and results:
 * "integer": one of `int`, `uint`, `int64_t`, `uint64_t`, all arguments the same (GLSL overloads of one name);
 * anything else is that GLSL type.
 
+The polynomials behind them are fits of the project's own; `tests/templates/fits.py` makes them anew.
+
 Where a device's own division or square root is looser than a CPU's (Vulkan allows 2.5 ulp), these figures are
 too.
 """
