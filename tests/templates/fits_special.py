@@ -1,4 +1,4 @@
-"""The fits of bessel.glsl and of erfinv, slow to make. `python tests/templates/fits_special.py [NAME ...]` prints them."""
+"""The fits of bessel.glsl and erfinv, slow to make. `python tests/templates/fits_special.py [NAME ...]` prints them."""
 
 from __future__ import annotations
 
