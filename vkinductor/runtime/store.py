@@ -144,9 +144,7 @@ class DiskStore:
 
     def _check_kind(self, kind: str) -> None:
         if not _KIND_NAME.fullmatch(kind):
-            raise ValueError(
-                f"{kind!r} is no kind of cache entry: a lower-case word is wanted, such as {KINDS}"
-            )
+            raise ValueError(f"{kind!r} is no kind of cache entry: a lower-case word is wanted, such as {KINDS}")
 
     def _path(self, kind: str, key: str) -> Path:
         assert self.root is not None
@@ -164,9 +162,7 @@ class DiskStore:
             return None
         data = content[_HEADER_BYTES:]
         if content[:_HEADER_BYTES] != _MAGIC + _checksum(data):
-            _remove(
-                path
-            )  # torn by a crash or a failing disk: out of the way, so that the next put is not doubted
+            _remove(path)  # torn by a crash or a failing disk: out of the way, so that the next put is not doubted
             return None
         if time.time() - used > _RENEW_S:
             with contextlib.suppress(OSError):
