@@ -249,7 +249,7 @@ class TestInPlace:
 
 def test_64_bit_indices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kind of kernel with int64 index arithmetic, as tensors of 2**31 elements and more get."""
-    from vkinductor.codegen.scheduling import VulkanScheduling
+    from torch._inductor.codegen.simd import SIMDScheduling as VulkanScheduling
 
     monkeypatch.setattr(VulkanScheduling, "can_use_32bit_indexing", staticmethod(lambda *a, **k: False))
 
