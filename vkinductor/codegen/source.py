@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vkinductor.runtime.abi import ArgumentLayout
-from vkinductor.runtime.deviceinfo import DeviceInfo
+from vkinductor.runtime.deviceinfo import DeviceInfo, Features
+from vkinductor.runtime.spirv import float_controls
 from vkinductor.templates import library, library_functions, render
 
 _FUNCTION = re.compile(r"\bvk_\w+\b")
@@ -59,6 +60,14 @@ class KernelText:
         )
 
 
+def _float_controls(features: Features) -> str:
+    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to."""
+    return float_controls(
+        signed_zero_inf_nan_preserve=32 if features.signed_zero_inf_nan_preserve_f32 else None,
+        denorm_preserve=32 if features.denorm_preserve_f32 else None,
+    )
+
+
 def assemble(
     template: str,
     layout: ArgumentLayout,
@@ -71,6 +80,7 @@ def assemble(
     """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
     values = {
         **context,
+        "float_controls": _float_controls(info.features),
         "arguments": layout.glsl(layout.inline(info.limits)),
         "library": "",
         "extensions": [],
