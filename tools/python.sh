@@ -34,7 +34,7 @@ fi
 # What apt prints goes to stderr: stdout carries the answer alone.
 {
     $as_root apt-get update || true
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3 python3-venv
 } >&2
 find_python || {
     echo "Debian's python3 is not one of 3.10 to 3.14: install one and run again with PYTHON=/path/to/python" >&2

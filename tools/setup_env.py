@@ -36,9 +36,7 @@ TORCH_PREFERRED = "torch==2.13.0"
 TORCH_LOWEST, TORCH_BELOW = (2, 11), (2, 15)
 
 # Prints what the calling interpreter can say about its torch: a version, and the folder it was imported from.
-TORCH_PROBE = (
-    "import os, torch; print(torch.__version__); print(os.path.dirname(os.path.dirname(torch.__file__)))"
-)
+TORCH_PROBE = "import os, torch; print(torch.__version__); print(os.path.dirname(os.path.dirname(torch.__file__)))"
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,7 @@ def probe_torch(python: str) -> tuple[str, str] | None:
 def create(environment: Environment) -> None:
     """Make the virtual environment, unless it is there and its interpreter runs."""
     if environment.python.exists():
-        check = subprocess.run(
-            [str(environment.python), "-m", "pip", "--version"], capture_output=True, check=False
-        )
+        check = subprocess.run([str(environment.python), "-m", "pip", "--version"], capture_output=True, check=False)
         if check.returncode == 0:
             return
         system.say(f"{environment.path} is broken (its Python is gone?): making it anew")
@@ -121,9 +117,7 @@ def install_torch(environment: Environment) -> None:
         raise system.SetupError(f"the installed torch fails: run {environment.python} -c 'import torch'")
     environment.constraints.write_text(f"torch=={found[0]}\n")
     # Old copies of setuptools in a fresh environment cannot make an editable install on their own.
-    environment.pip(
-        "install", "--quiet", "--constraint", str(environment.constraints), "setuptools>=77.0.3", "wheel"
-    )
+    environment.pip("install", "--quiet", "--constraint", str(environment.constraints), "setuptools>=77.0.3", "wheel")
 
 
 def _download_torch(environment: Environment) -> None:
@@ -177,9 +171,7 @@ def stamped(environment: Environment, name: str, inputs: object, step: Callable[
 def main() -> int:
     """Bring the environment up to date; returns the exit code."""
     parser = argparse.ArgumentParser(description="Make the project's virtual environment.")
-    parser.add_argument(
-        "--venv", type=Path, default=ROOT / ".venv", help="where (default: the project's .venv)"
-    )
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="where (default: the project's .venv)")
     parser.add_argument("--dev", action="store_true", help="with what tests and checks need")
     arguments = parser.parse_args()
     environment = Environment(arguments.venv.resolve())

@@ -79,7 +79,7 @@ def apt_install(packages: Sequence[str]) -> None:
         prefix = ["sudo"] if sys.stdin.isatty() else ["sudo", "-n"]
     environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
     subprocess.run([*prefix, "apt-get", "update", "-qq"], check=False)
-    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
+    install = ["apt-get", "install", "-y", "-qq", "-o=Dpkg::Use-Pty=0", "--no-install-recommends", *packages]
     if subprocess.run([*prefix, *environment, *install], check=False).returncode != 0:
         raise SetupError(f"apt-get failed; {by_hand}")
 
