@@ -69,7 +69,7 @@ def test_sequence_and_batch_vary() -> None:
 
     counter, compile_ = counted()
     g = compile_(attention, dynamic=True)
-    for batch, length in ((2, 5), (3, 17), (2, 64), (4, 33)):
+    for batch, length in ((3, 5), (4, 17), (5, 64), (7, 33)):
         args = [torch.randn(batch, 2, length, 8) for _ in range(3)]
         same(g(*on_device(args)), attention(*args), rtol=1e-4, atol=1e-5)
     assert counter.frame_count == 1
@@ -86,8 +86,8 @@ def test_norms_forward_and_backward(norm: str) -> None:
 
     counter, compile_ = counted()
     g = compile_(f, dynamic=True)
-    for batch, size in ((4, 5), (3, 9), (17, 2), (2, 40)):
-        args = [torch.randn(batch, 6, size, size + 1, requires_grad=True), torch.rand(6) + 0.5, torch.randn(6)]
+    for batch, size in ((4, 5), (3, 9), (17, 8), (5, 20)):
+        args = [torch.randn(batch, 6, size, size + 2, requires_grad=True), torch.rand(6) + 0.5, torch.randn(6)]
         args[1].requires_grad_()
         args[2].requires_grad_()
         moved, reference = on_device(args), copies(args)
@@ -115,6 +115,9 @@ def test_sizes_as_values() -> None:
 
     counter, compile_ = counted()
     g = compile_(f, dynamic=True)
+    for dtype in (torch.float32, torch.float64):
+        x = torch.randn(6, 4, dtype=dtype)
+        same(torch.compile(f, backend="vulkan", dynamic=True)(x.to("vulkan"), 3), f(x, 3))
     for rows, columns, n in ((6, 4, 3), (9, 5, 7), (12, 2, 1 << 33), (5, 30, -(1 << 40))):
         x = torch.randn(rows, columns)
         same(g(x.to("vulkan"), n), f(x, n))

@@ -9,6 +9,7 @@ import sympy
 from torch.utils._sympy.functions import (
     CeilToInt,
     CleanDiv,
+    FloatPow,
     FloorDiv,
     FloorToInt,
     Identity,
@@ -69,6 +70,13 @@ def test_the_lowest_integers_are_no_overflowing_literals() -> None:
     assert glsl(sympy.Integer(-(1 << 63)), "int64_t") == "(-9223372036854775807l - 1l)"
 
 
+def test_reals_in_double_precision() -> None:
+    printer = GlslPrinter("int", "double")
+    assert printer.doprint(IntTrueDiv(X, S)) == "(double(x) / double(s))"
+    assert printer.doprint(FloatPow(ToFloat(S), sympy.Float(0.25))) == "vk_pow_f64(double(double(s)), double(0.25lf))"
+    assert glsl(FloatPow(ToFloat(S), sympy.Float(0.25))) == "vk_pow(float(float(s)), float(0.25))"
+
+
 def test_wide_index_type() -> None:
     assert glsl(X + 3, "int64_t") == "3l + x"
     assert glsl(FloorDiv(N, 3), "int64_t") == "vk_floordiv(int64_t(n), int64_t(3l))"
@@ -95,7 +103,7 @@ def test_wide_index_type() -> None:
         (CeilToInt(F), {"int(ceil(float(f)))"}),
         (TruncToInt(F), {"int(trunc(float(f)))"}),
         (RoundToInt(F), {"int(roundEven(float(f)))"}),
-        (sympy.Rational(1, 3), {"1.0 / 3.0"}),
+        (sympy.Rational(1, 3), {"float(1) / float(3)"}),
         (sympy.oo, {"0x7f800000u"}),
         (-sympy.oo, {"0xff800000u"}),
     ],

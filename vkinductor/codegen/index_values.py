@@ -1,7 +1,8 @@
 """Index expressions used as values: `torch.arange(n) ** 2` must not overflow because the kernel's index does not.
 
 An address fits the kernel's index type, which is why that type was chosen; a value computed from the same
-variables need not. This module decides when 32 bits are enough and prints the others in 64.
+variables need not. This module decides when 32 bits are enough and prints the others in 64. Floating-point
+expressions of sizes come here as well.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import sympy
+import torch
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from .printer import GlslPrinter
+from .types import glsl_type
 
 _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
@@ -40,6 +43,19 @@ def wide(kernel: Any, expr: sympy.Expr) -> str:
     renamed = kernel.rename_indexing(expr)
     arguments = frozenset(str(name) for name in kernel.args.sizevars.values())
     return f"int64_t({WidePrinter(arguments).doprint(renamed)})"
+
+
+def real(kernel: Any, expr: sympy.Expr, dtype: torch.dtype) -> str:
+    """GLSL of a floating-point ``expr`` in the register of ``dtype``.
+
+    One made of sizes alone is the same for every element: the host computes it, in double as Python would.
+    """
+    own = [s for s in expr.free_symbols if s in kernel.range_tree_nodes or s.name in kernel.cse.varname_map]
+    if expr.free_symbols and not own:
+        return str(kernel.real_argument(expr, dtype))
+    prepared = kernel.rename_indexing(kernel.prepare_indexing(expr))
+    register = glsl_type(dtype).register
+    return f"{register}({GlslPrinter(kernel.index_dtype, register).doprint(prepared)})"
 
 
 def _range(kernel: Any, symbol: sympy.Symbol) -> ValueRanges[Any]:

@@ -79,6 +79,8 @@ class VulkanKernel(SIMDKernel):
 
     def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
         self.row_values: set[CSEVariable] = set()
+        # Arguments that hold a floating-point number: name -> "f32" or "f64".
+        self.real_arguments: dict[str, str] = {}
         # int64 values that are indices: the int32 each was widened from.
         self.narrow: dict[CSEVariable, CSEVariable] = {}
         super().__init__(tiling, **kwargs)
@@ -130,6 +132,13 @@ class VulkanKernel(SIMDKernel):
     def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
         line = f"const {self.index_dtype} {entry.name} = {self.kexpr(self.rename_indexing(entry.expr))};"
         (self.loop_indexing if entry.is_reduction else self.indexing_code).writeline(line)
+
+    def real_argument(self, expr: sympy.Expr, dtype: torch.dtype) -> str:
+        """GLSL of a floating-point ``expr`` of sizes and numbers, which the host computes at each call."""
+        name = self.args._lookup("ks", self.args.sizevars, expr)
+        if dtype == torch.float64 or name not in self.real_arguments:
+            self.real_arguments[name] = "f64" if dtype == torch.float64 else "f32"
+        return f"{glsl_type(dtype).register}(ARG.{name})"
 
     # --- memory --------------------------------------------------------------------------------
 
@@ -387,11 +396,10 @@ class VulkanKernel(SIMDKernel):
                 fields.append((inner, "ptr"))
                 pointers.append(f"{entry.buffer} {inner} = {entry.buffer}(ARG.{inner});")
             else:
-                kind = self._integer_kind()
-                if getattr(call_arg, "is_integer", True) is False:
-                    kind = "f64"
-                fields.append((inner, kind))
-                pointers.append(f"const {'double' if kind == 'f64' else self.index_dtype} {inner} = ARG.{inner};")
+                # A size used as a value may exceed what indices need: it travels at full width.
+                fields.append((inner, self.real_arguments.get(inner, "i64")))
+                if inner not in self.real_arguments:
+                    pointers.append(f"const {self.index_dtype} {inner} = {self.index_dtype}(ARG.{inner});")
         for tree in self._passed_numels():
             fields.append((f"{tree.prefix}numel", self._integer_kind()))
         return pointers, fields, nbytes + [None] * (len(fields) - len(nbytes))

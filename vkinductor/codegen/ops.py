@@ -18,7 +18,7 @@ from torch._inductor.utils import get_bounds_index_expr, upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
 
 from . import compat
-from .index_values import fits_int32, wide
+from .index_values import fits_int32, real, wide
 from .types import convert, glsl_type, is_float, literal
 
 Operand = Any  # CSEVariable | OpsValue | int | float | bool
@@ -221,11 +221,15 @@ def _extremum(name: str) -> Callable[[Operand, Operand], str]:
 
 
 def _index(expr: sympy.Expr) -> CSEVariable:
-    """``expr`` in the kernel's index type (float32 when it is not an integer)."""
+    """``expr`` in the kernel's index type."""
     kernel = V.kernel
     text = kernel.index_to_str(kernel.prepare_indexing(expr))
-    dtype = torch.float32 if expr.is_integer is False else kernel.get_index_dtype_as_torch_dtype()
+    dtype = kernel.get_index_dtype_as_torch_dtype()
     return kernel.cse.generate(kernel.compute, text, bounds=get_bounds_index_expr(expr), dtype=dtype, shape=())
+
+
+def _is_real(expr: sympy.Expr, dtype: torch.dtype) -> bool:
+    return is_float(dtype) and expr.is_integer is not True
 
 
 class GlslOverrides(OpOverrides):
@@ -258,22 +262,23 @@ class GlslOverrides(OpOverrides):
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
         # Newer torch says value_expr where the result is more than an index; older torch does not tell.
-        return _index(expr) if compat.HAS_VALUE_EXPR else GlslOverrides.value_expr(expr, dtype)
+        if compat.HAS_VALUE_EXPR and not _is_real(expr, dtype):
+            return _index(expr)
+        return GlslOverrides.value_expr(expr, dtype)
 
     @staticmethod
     def value_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
         kernel, dtype = V.kernel, upcast_compute_type(dtype)
-        natural = kernel.get_index_dtype_as_torch_dtype()
-        if natural == torch.int64 or expr.is_integer is False:
-            index = _index(expr)
-            text = as_dtype(index, dtype)
+        index: CSEVariable | None = None
+        if _is_real(expr, dtype):
+            text = real(kernel, expr, dtype)
         else:
             prepared = kernel.prepare_indexing(expr)
-            if fits_int32(kernel, prepared):
+            wide_index = kernel.get_index_dtype_as_torch_dtype() == torch.int64
+            if wide_index or fits_int32(kernel, prepared):
                 index = _index(expr)
                 text = as_dtype(index, dtype)
             else:
-                index = None
                 text = convert(wide(kernel, prepared), torch.int64, dtype)
         if index is not None and index.dtype == dtype:
             return index

@@ -21,12 +21,21 @@ def _nonnegative(expr: Any) -> bool:
 class GlslPrinter(ExprPrinter):
     """sympy to GLSL for one index type.
 
-    ``index_type`` is ``"int"`` or ``"int64_t"``.
+    ``index_type`` is ``"int"`` or ``"int64_t"``; ``real`` is the type of what is no integer, ``"float"`` or
+    ``"double"``.
     """
 
-    def __init__(self, index_type: str) -> None:
+    def __init__(self, index_type: str, real: str = "float") -> None:
         super().__init__()
         self.index_type = index_type
+        self.real = real
+
+    def _real(self, expr: Any) -> str:
+        return f"{self.real}({self.doprint(expr)})"
+
+    def _real_call(self, function: str, *args: Any) -> str:
+        name = f"{function}_f64" if self.real == "double" else function
+        return f"{name}({', '.join(map(self._real, args))})"
 
     def _call(self, function: str, *args: Any) -> str:
         return f"{function}({', '.join(f'{self.index_type}({self.doprint(a)})' for a in args)})"
@@ -46,7 +55,7 @@ class GlslPrinter(ExprPrinter):
     def _print_FloorDiv(self, expr: sympy.Expr) -> str:
         x, div = expr.args
         if not expr.is_integer:
-            return f"floor(float({self.doprint(x)}) / float({self.doprint(div)}))"
+            return f"floor({self._real(x)} / {self._real(div)})"
         if _nonnegative(x) and _nonnegative(div):
             return f"(({self.doprint(x)}) / ({self.doprint(div)}))"
         return self._call("vk_floordiv", x, div)
@@ -74,7 +83,7 @@ class GlslPrinter(ExprPrinter):
         return f"(({self.doprint(x)}) % ({self.doprint(mod)}))"
 
     def _fold(self, function: str, expr: sympy.Expr) -> str:
-        kind = self.index_type if expr.is_integer else "float"
+        kind = self.index_type if expr.is_integer else self.real
         args = [f"{kind}({self.doprint(a)})" for a in expr.args]
         result = args[0]
         for arg in args[1:]:
@@ -119,23 +128,25 @@ class GlslPrinter(ExprPrinter):
         return "false"
 
     def _print_ToFloat(self, expr: sympy.Expr) -> str:
-        return f"float({self.doprint(expr.args[0])})"
+        return self._real(expr.args[0])
 
     def _print_Float(self, expr: sympy.Expr) -> str:
         # sympy takes 0.0 for an integer; printed as a float it would break integer index maths.
-        return str(int(expr)) if expr.is_integer else repr(float(expr))
+        if expr.is_integer:
+            return str(int(expr))
+        return repr(float(expr)) + ("lf" if self.real == "double" else "")
 
     def _print_Rational(self, expr: sympy.Expr) -> str:
-        return str(expr.p) if expr.q == 1 else f"({expr.p}.0 / {expr.q}.0)"
+        return str(expr.p) if expr.q == 1 else f"({self.real}({expr.p}) / {self.real}({expr.q}))"
 
     def _print_IntTrueDiv(self, expr: sympy.Expr) -> str:
         lhs, rhs = expr.args
-        return f"(float({self.doprint(lhs)}) / float({self.doprint(rhs)}))"
+        return f"({self._real(lhs)} / {self._real(rhs)})"
 
     _print_FloatTrueDiv = _print_IntTrueDiv
 
     def _rounded(self, function: str, expr: sympy.Expr) -> str:
-        return f"{self.index_type}({function}(float({self.doprint(expr.args[0])})))"
+        return f"{self.index_type}({function}({self._real(expr.args[0])}))"
 
     def _print_FloorToInt(self, expr: sympy.Expr) -> str:
         return self._rounded("floor", expr)
@@ -154,7 +165,7 @@ class GlslPrinter(ExprPrinter):
         return self._rounded("roundEven", expr)
 
     def _print_TruncToFloat(self, expr: sympy.Expr) -> str:
-        return f"trunc(float({self.doprint(expr.args[0])}))"
+        return f"trunc({self._real(expr.args[0])})"
 
     def _print_PowByNatural(self, expr: sympy.Expr) -> str:
         return self._call("vk_ipow", *expr.args)
@@ -165,18 +176,18 @@ class GlslPrinter(ExprPrinter):
             factors = [f"({self.doprint(base)})"] * int(exponent)
             return f"({' * '.join(factors)})" if factors else "1"
         if exponent == sympy.Rational(1, 2):
-            return f"sqrt(float({self.doprint(base)}))"
-        return f"pow(float({self.doprint(base)}), float({self.doprint(exponent)}))"
+            return f"sqrt({self._real(base)})"
+        return self._real_call("vk_pow", base, exponent)
 
     def _print_FloatPow(self, expr: sympy.Expr) -> str:
         base, exponent = expr.args
-        return f"pow(float({self.doprint(base)}), float({self.doprint(exponent)}))"
+        return self._real_call("vk_pow", base, exponent)
 
     def _print_OpaqueUnaryFn_sqrt(self, expr: sympy.Expr) -> str:
-        return f"sqrt(float({self.doprint(expr.args[0])}))"
+        return f"sqrt({self._real(expr.args[0])})"
 
     def _print_OpaqueUnaryFn_log2(self, expr: sympy.Expr) -> str:
-        return f"log2(float({self.doprint(expr.args[0])}))"
+        return self._real_call("vk_log2", expr.args[0])
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return "uintBitsToFloat(0x7f800000u)"
