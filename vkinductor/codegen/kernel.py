@@ -85,7 +85,7 @@ class VulkanKernel(SIMDKernel):
         self.narrow: dict[CSEVariable, CSEVariable] = {}
         super().__init__(tiling, **kwargs)
         self.cse = GlslCSE()
-        self.set_index_dtype(self._index_dtype)
+        self.set_index_dtype(self.features.select_index_dtype())
         self.device_info = context.get().info
         self.pending: list[PendingSection] = []
         self.loop_indexing = IndentedBuffer()
@@ -106,13 +106,16 @@ class VulkanKernel(SIMDKernel):
 
     def set_index_dtype(self, dtype: torch.dtype) -> None:
         """Compute indices in ``dtype`` (int32 or int64)."""
-        self._index_dtype = dtype
+        self.chosen_index_dtype = dtype
         self.kexpr = GlslPrinter(self.index_dtype).doprint
 
     # --- what SIMDKernel asks ------------------------------------------------------------------
 
     def dtype_to_str(self, dtype: torch.dtype) -> str:
         return glsl_type(dtype).register
+
+    def get_index_dtype_as_torch_dtype(self) -> torch.dtype:
+        return self.chosen_index_dtype
 
     def should_use_persistent_reduction(self) -> bool:
         # Inductor's notion keeps a row in one block value; ours is decided by the layout. Saying no makes it
