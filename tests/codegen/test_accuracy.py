@@ -11,7 +11,7 @@ from compiled import compiled, dispatches, on_device
 
 from vkinductor.codegen import heuristics
 
-LENGTHS = (64, 200, 768, 1000, 2048, 8192)
+LENGTHS = (64, 200, 1000, 8192)
 
 
 def rms_norm_residual(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -94,7 +94,8 @@ def test_norms_forward_and_backward(norm: str) -> None:
         actual, expected = g(*moved), f(*reference)
         seed = torch.randn(expected.shape)
         gradients = torch.autograd.grad(actual, moved, seed.to("vulkan"))
-        same((actual.detach(), gradients), (expected.detach(), torch.autograd.grad(expected, reference, seed)), rtol=1e-4, atol=2e-4)
+        wanted = torch.autograd.grad(expected, reference, seed)
+        same((actual.detach(), gradients), (expected.detach(), wanted), rtol=1e-4, atol=2e-4)
     assert counter.frame_count == 1
 
 
@@ -129,8 +130,7 @@ def test_strides_vary() -> None:
         return x * 2 + x.sum(1, keepdim=True)
 
     g = torch.compile(f, backend="vulkan", fullgraph=True, dynamic=True)
-    for base, view in ((torch.randn(12, 10), lambda t: t[:, :7]), (torch.randn(9, 20), lambda t: t[1:, 3:]), (torch.randn(5, 6), lambda t: t.t())):
-        x = view(base)
+    for x in (torch.randn(12, 10)[:, :7], torch.randn(9, 20)[1:, 3:], torch.randn(5, 6).t()):
         same(g(*on_device([x])), f(x))
 
 
