@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "codegen": {"runtime", "templates", "device"},
     "offload": {"runtime", "templates", "device", "codegen"},
     "backend": {"runtime", "templates", "device", "codegen", "offload"},
-    "_api": {"runtime", "templates", "device", "codegen"},
+    "_api": {"runtime", "templates", "device", "codegen", "offload"},
     "llm": {"runtime", "device", "_api", "backend"},
     "cli": {"runtime", "device", "codegen", "_api", "backend", "llm"},
     "__main__": {"cli"},

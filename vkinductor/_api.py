@@ -14,6 +14,7 @@ def register() -> None:
 
     registration.register()
     hooks.add_on_init(_register_compiler)
+    hooks.add_on_init(_register_mirrors)
 
 
 def _register_compiler() -> None:
@@ -23,6 +24,23 @@ def _register_compiler() -> None:
 
     codegen.register()
     hooks.set_compile_op(EagerCompiler())
+
+
+def _register_mirrors() -> None:
+    """Mirrors of dead CPU tensors go when device memory runs short; those of a device that was closed, at once."""
+    from vkinductor.offload.mirrors import mirrors
+    from vkinductor.runtime import context
+
+    mirrors.clear()
+    memory = context.get().memory
+    free_tensors = memory.on_pressure
+
+    def on_pressure() -> None:
+        mirrors.sweep()
+        if free_tensors is not None:
+            free_tensors()
+
+    memory.on_pressure = on_pressure
 
 
 def is_available() -> bool:
@@ -79,30 +97,59 @@ def synchronize() -> None:
 
 
 def memory_stats() -> dict[str, int]:
-    """Bytes allocated and reserved on the device, their peaks, and counts of allocations and blocks."""
+    """Bytes allocated and reserved on the device, their peaks, and counts of allocations and blocks.
+
+    Memory of tensors that have died is given back first. Opens the device; raises NoDeviceError without one.
+    """
     import dataclasses
 
-    from vkinductor.device.registry import registry
-
-    device = registry.open()
-    device.ledger.sweep()
-    return dataclasses.asdict(device.memory.stats())
+    return dataclasses.asdict(_swept().memory.stats())
 
 
 def empty_cache() -> int:
-    """Give unused device memory back to the driver; returns the bytes released."""
+    """Give unused device memory back to the driver, after waiting for the device; returns the bytes released."""
+    return _swept().memory.empty_cache()
+
+
+def _swept() -> Any:
+    """The open device, after the memory of dead tensors has been given back."""
     from vkinductor.device.registry import registry
+    from vkinductor.offload.mirrors import mirrors
 
     device = registry.open()
+    mirrors.sweep()
     device.ledger.sweep()
-    return device.memory.empty_cache()
+    return device
 
 
-def cache_stats() -> dict[str, Any]:
-    """Hits, misses and bytes of the disk caches (spirv, pipeline, tuning)."""
+def cache_stats() -> dict[str, dict[str, int]]:
+    """For each cache on disk its ``hits`` and ``misses`` in this process, and its ``bytes``.
+
+    "spirv", "pipeline" and "tuning" are this package's; "graph" is Inductor's, hits and misses for every device.
+    Opens the device; raises NoDeviceError without one.
+    """
+    import dataclasses
+
     from vkinductor.runtime import context
 
-    return context.get().store.stats()
+    kinds = {kind: dataclasses.asdict(stats) for kind, stats in context.get().store.stats().items()}
+    return {"graph": _graph_cache_stats(), **kinds}
+
+
+def _graph_cache_stats() -> dict[str, int]:
+    from pathlib import Path
+
+    from torch._dynamo.utils import counters
+    from torch._inductor.runtime.runtime_utils import cache_dir
+
+    folders = [Path(cache_dir()) / name for name in ("fxgraph", "aotautograd")]
+    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    seen = counters["inductor"]
+    return {
+        "hits": seen.get("fxgraph_cache_hit", 0),
+        "misses": seen.get("fxgraph_cache_miss", 0),
+        "bytes": sum(file.stat().st_size for file in files),
+    }
 
 
 def stats() -> dict[str, Any]:

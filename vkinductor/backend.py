@@ -10,10 +10,12 @@ import contextlib
 import difflib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
+
+Compiled = Callable[..., Any]
 
 # torch.compile's mode -> Inductor configuration. Recording and tuning are the runtime's and the templates' own:
 # none of Inductor's CUDA graph or Triton autotuning settings applies.
@@ -120,11 +122,13 @@ def _as_is(error: Exception) -> Exception:
 
     if isinstance(error, ShortenTraceback):
         return error
-    return _transparent(type(error))(*error.args)
+    kind: Any = type(error)
+    made: Exception = _transparent(kind)(*error.args)
+    return made
 
 
 @functools.cache
-def _transparent(kind: type[Exception]) -> type[Exception]:
+def _transparent(kind: Any) -> Any:
     """A subclass of ``kind`` that Dynamo does not wrap; it prints under the same name."""
     from torch._dynamo.exc import ShortenTraceback
 
@@ -132,9 +136,7 @@ def _transparent(kind: type[Exception]) -> type[Exception]:
         ShortenTraceback.__init__(self, *args, first_useful_frame=None)
 
     names = ("__module__", "__doc__", "__qualname__")
-    return type(
-        kind.__name__, (kind, ShortenTraceback), {"__init__": __init__, **{n: getattr(kind, n) for n in names}}
-    )
+    return type(kind.__name__, (kind, ShortenTraceback), {"__init__": __init__, **{n: getattr(kind, n) for n in names}})
 
 
 def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dict[str, Any]) -> Callable[..., Any]:
@@ -154,14 +156,14 @@ def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dic
     graph.check(values)
     if not graph.belongs_on_cpu(module, values):
         with _caching(values):
-            return compile_fx(module, list(example_inputs), config_patches=patches)
+            return cast(Compiled, compile_fx(module, list(example_inputs), config_patches=patches))
     written_inputs = written(module, values)
     on_host = graph.host_outputs(module)
     stay = graph.numbers(module.graph)
     with _autocast(module), _caching(values):
         graph.move(module)
         compiled = compile_fx(module, graph.on_device(values, stay), config_patches=patches)
-    return OffloadedGraph(compiled, written_inputs, on_host, stay)
+    return OffloadedGraph(cast(Compiled, compiled), written_inputs, on_host, stay)
 
 
 @contextlib.contextmanager

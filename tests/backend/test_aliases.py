@@ -40,9 +40,7 @@ def test_output_is_the_input() -> None:
 
 def test_views_of_inputs_with_gradients() -> None:
     x = torch.ones(2, 3, requires_grad=True)
-    view, detached, product = torch.compile(
-        lambda x: (x.t(), x.detach(), x * 2), backend="vulkan", fullgraph=True
-    )(x)
+    view, detached, product = torch.compile(lambda x: (x.t(), x.detach(), x * 2), backend="vulkan", fullgraph=True)(x)
     assert view.requires_grad
     assert not detached.requires_grad
     (view.sum() + product.sum()).backward()

@@ -12,7 +12,10 @@ Agree = Callable[..., Any]
 
 
 def test_pointwise_and_reduction(agree: Agree, counted: Agree) -> None:
-    compiled, args = agree(lambda x, y: ((x * 2 + y).relu().sum(-1), x - y), lambda: (torch.randn(4, 8), torch.randn(8)))
+    def f(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return (x * 2 + y).relu().sum(-1), x - y
+
+    compiled, args = agree(f, lambda: (torch.randn(4, 8), torch.randn(8)))
     _, stats = counted(compiled, *args)
     assert stats["fallbacks"] == {}
     assert stats["h2d_bytes"] == 0
@@ -68,7 +71,8 @@ def test_only_factories_and_constants(agree: Agree) -> None:
     table = torch.arange(4.0)
 
     def f() -> Any:
-        return torch.arange(3), torch.zeros(2, dtype=torch.float64), torch.full((2, 2), 1.5), torch.tensor([1, 2]), table + 1
+        made = torch.arange(3), torch.zeros(2, dtype=torch.float64), torch.full((2, 2), 1.5), torch.tensor([1, 2])
+        return *made, table + 1
 
     agree(f, tuple)
 

@@ -15,6 +15,7 @@ def register() -> None:
     from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
 
     from . import compat, lowerings
+    from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
     from .wrapper import VulkanDeviceOps, VulkanWrapper
@@ -24,5 +25,5 @@ def register() -> None:
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
     register_device_op_overrides("vulkan", VulkanDeviceOps())
-    register_backend_for_device("vulkan", VulkanScheduling, VulkanWrapper)
+    register_backend_for_device("vulkan", VulkanScheduling, VulkanWrapper, device_custom_pass=CacheKey())
     lowerings.register()

@@ -87,7 +87,11 @@ def init() -> None:
     registry.open()
 
 
-_lazy_init = init  # torch's C++ calls it by this name
+def _lazy_init() -> None:
+    """What torch's C++ calls before it asks for a stream or an index, and Dynamo does so for any function: nothing.
+
+    The device opens when memory is first wanted, so that compiling for the CPU does not depend on it.
+    """
 
 
 def _is_in_bad_fork() -> bool:

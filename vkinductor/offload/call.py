@@ -77,9 +77,7 @@ class OffloadedGraph:
                 mirrors.forget(args[i])
             raise
         results = HostOutputs(pairs, outputs)
-        return tuple(
-            results.of(output) if host else output for output, host in zip(outputs, self.on_host, strict=True)
-        )
+        return tuple(results.of(output) if host else output for output, host in zip(outputs, self.on_host, strict=True))
 
     def _write_back(self, pairs: dict[int, Pair]) -> None:
         """Give inputs what the graph wrote into their mirrors, each piece of memory once."""

@@ -111,7 +111,7 @@ def on_device(values: Sequence[Any], stay: frozenset[int] = frozenset()) -> list
         moved.requires_grad_(value.requires_grad)
         if value.requires_grad and not value.is_leaf:
             with mode, torch.enable_grad():
-                moved = torch._C._functions.DelayedError("an example input has no history", 1)(moved)  # type: ignore[attr-defined]
+                moved = torch._C._functions.DelayedError("an example input has no history", 1)(moved)
         result.append(moved)
     return result
 
@@ -185,10 +185,9 @@ def move(module: fx.GraphModule) -> None:
         node.kwargs = map_aggregate(node.kwargs, _move_argument)
         if node.op == "call_method" and node.target == "cpu":
             _stay(node)
-        elif node.op == "call_function" and node.target in _factories() and node.kwargs.get("device") is None:
+        elif node.op == "call_function" and _is_factory(node) and node.kwargs.get("device") is None:
             # Factories put their result on the default device unless told: say it.
-            if node.target is not torch.normal or not isinstance(node.args[0], fx.Node):
-                node.kwargs = {**node.kwargs, "device": DEVICE}
+            node.kwargs = {**node.kwargs, "device": DEVICE}
     module.recompile()
 
 
@@ -213,9 +212,15 @@ def _move_argument(argument: Any) -> Any:
     return "vulkan" if isinstance(argument, str) and argument in ("cpu", "cpu:0") else argument
 
 
+def _is_factory(node: fx.Node) -> bool:
+    """Whether a call takes ``device=`` and has no tensor to take a device from."""
+    if node.target is torch.normal:
+        return not isinstance(node.args[0], fx.Node)
+    return node.target in _factories()
+
+
 @functools.cache
 def _factories() -> frozenset[Callable[..., Any]]:
-    """The functions that take ``device=`` and have no tensor to take a device from."""
     from torch.utils import _device
 
-    return frozenset({*_device._device_constructors(), torch.normal})
+    return frozenset(_device._device_constructors())

@@ -27,7 +27,7 @@ Key = tuple[int, Place | None]  # storage, and the one tensor's place unless the
 
 def place(tensor: torch.Tensor) -> Place:
     """dtype, sizes, strides and offset: what a tensor sees of its storage."""
-    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
 
 
 @dataclass
@@ -128,9 +128,7 @@ class Mirrors:
             return None
         return mirror
 
-    def _copy(
-        self, storage: int, nbytes: int, tensors: list[torch.Tensor], places: list[Place]
-    ) -> Mirror:
+    def _copy(self, storage: int, nbytes: int, tensors: list[torch.Tensor], places: list[Place]) -> Mirror:
         """A new mirror in the place of an old one."""
         if not self._swept:
             self._swept = True

@@ -186,9 +186,7 @@ def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[in
     return tuple(sorted(found))
 
 
-def _apart(
-    tensors: list[torch.Tensor], ranges: list[tuple[int, int]], written: tuple[int, ...]
-) -> list[torch.Tensor]:
+def _apart(tensors: list[torch.Tensor], ranges: list[tuple[int, int]], written: tuple[int, ...]) -> list[torch.Tensor]:
     """``tensors`` with copies for those that are read where another is written: a program would write too early."""
     result = tensors
     for w in written:

@@ -1,7 +1,7 @@
 """Operators with numbers, written with tensors instead: a number that varies is then an input of the program.
 
-Only operators whose numbers do vary from call to call are here (learning rates, running averages, positions); all others
-have them compiled in.
+Only operators whose numbers do vary from call to call are here (learning rates, running averages, positions); all
+others have them compiled in.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from torch.fx.node import map_aggregate
 from torch.fx.proxy import GraphAppendingTracer
 
 from .formulas import COMPUTE, FORMULAS
-from .signature import Slot
+from .signature import Constant, Slot
 
 aten = torch.ops.aten
 
@@ -29,9 +29,8 @@ def is_written(returned: Any) -> bool:
 
 def is_readable(op: Any) -> bool:
     """Whether results are new tensors, lists of them or written arguments (views and numbers are not compiled)."""
-    return all(
-        is_written(r) or (r.alias_info is None and str(r.type) in ("Tensor", "List[Tensor]")) for r in op._schema.returns
-    )
+    fresh = ("Tensor", "List[Tensor]")
+    return all(is_written(r) or (r.alias_info is None and str(r.type) in fresh) for r in op._schema.returns)
 
 
 # The operator without its writes ---------------------------------------------------------------------------
@@ -53,7 +52,7 @@ def functional(op: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any, di
     return target, args, rest, tuple(kwargs[name] for name in outs)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def out_of_place(op: Any) -> Any:
     """The overload without writes of an in-place or out= overload, by schema; ``op`` itself where there is none."""
     schema = op._schema
@@ -85,7 +84,9 @@ def formula(op: Any, result: torch.dtype | None) -> Any:
 # The graph -------------------------------------------------------------------------------------------------
 
 
-def build(op: Any, slots: tuple[Any, Any], tensors: int, numbers: Sequence[Any], lengths: Sequence[int]) -> fx.GraphModule:
+def build(
+    op: Any, slots: tuple[Any, Any], tensors: int, numbers: Sequence[Any], lengths: Sequence[int]
+) -> fx.GraphModule:
     """The graph of a call with ``tensors`` tensors, which come first among its inputs.
 
     ``numbers``: each varying number's value, or None where it is an input. ``lengths``: of the lists it returns.
@@ -94,6 +95,9 @@ def build(op: Any, slots: tuple[Any, Any], tensors: int, numbers: Sequence[Any],
     inputs, values = _placeholders(graph, tensors, numbers)
 
     def fill(value: Any) -> Any:
+        if isinstance(value, Constant):
+            options: dict[str, Any] = {"dtype": value.dtype, "device": torch.device("vulkan", 0)}
+            return graph.call_function(aten.scalar_tensor.default, (value.value,), options)
         if not isinstance(value, Slot):
             return value
         return inputs[value.index] if value.kind == "tensor" else values[value.index]
@@ -121,7 +125,10 @@ def build(op: Any, slots: tuple[Any, Any], tensors: int, numbers: Sequence[Any],
 def build_formula(
     op: Any, slots: tuple[Any, Any], dtypes: Sequence[torch.dtype], numbers: int, result: torch.dtype
 ) -> fx.GraphModule:
-    """The graph of a call by its formula: ``dtypes`` are the tensors', ``numbers`` come as tensors without dimensions."""
+    """The graph of a call by its formula.
+
+    ``dtypes``: the tensors'. ``numbers``: how many come as tensors without dimensions. ``result``: the result's dtype.
+    """
     graph = fx.Graph()
     inputs, values = _placeholders(graph, len(dtypes), [None] * numbers)
     tracer = GraphAppendingTracer(graph)
@@ -152,7 +159,9 @@ def _placeholders(graph: fx.Graph, tensors: int, numbers: Sequence[Any]) -> tupl
 # Results ---------------------------------------------------------------------------------------------------
 
 
-def results(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], values: Sequence[Any], lengths: Sequence[int]) -> Any:
+def results(
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], values: Sequence[Any], lengths: Sequence[int]
+) -> Any:
     """What the operator returns: ``values`` are the graph's outputs."""
     plan = _plan(op)
     if len(plan) == 1:  # nearly all
@@ -178,7 +187,7 @@ def _argument(place: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, A
     return args[position] if position < len(args) else kwargs[name]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _plan(op: Any) -> tuple[Any, ...]:
     """For each return "tensor", "list", or the (position, name) of the argument it is."""
     plan: list[Any] = []

@@ -14,7 +14,7 @@ from torch.fx.node import map_aggregate
 from ..settings import FIXED
 from . import graph
 from .formulas import COMPUTE
-from .signature import Slot, is_size
+from .signature import Constant, Slot, is_size, with_constants
 
 # A call of torch's own kernels in a program that Inductor wrote (the seeds of random numbers are the device's).
 _EXTERN = re.compile(r"(?m)^[ \t]+(?:\w+ = )?(?:torch\.ops|aten|extern_kernels)\.(?!aten\.randint|randint)")
@@ -87,8 +87,17 @@ class _Compilation:
         from torch._functorch import config as functorch_config
         from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
+        vary = self.vary
         inputs = [self._fake(i, tensor) for i, tensor in enumerate(self.tensors)]
-        result, lengths = self._try(inputs)
+        try:
+            result, lengths = self._try(inputs)
+        except Refused as error:
+            if "Unable to cast" not in str(error):
+                raise
+            self.vary = False
+            double = torch.float64 in [t.dtype for t in self.tensors]
+            self.slots = with_constants(self.op, self.slots, list(self.numbers), double)
+            result, lengths = self._try(inputs)
         passed: tuple[Any, ...] = (None,) * len(self.numbers)
         if self.vary and graph.formula(self.op, result) is not None:
             assert result is not None
@@ -100,7 +109,7 @@ class _Compilation:
                 passed = tuple(int if size else None for size in is_size(self.op, self.slots, len(self.numbers)))
             values = [None if how else value for how, value in zip(passed, self.numbers, strict=True)]
             module = graph.build(self.op, self.slots, len(self.tensors), values, lengths)
-        if self.vary and not any(passed):
+        if vary and not any(passed):
             raise Refused("its numbers select code")
         inputs += [self._number(i, how) for i, how in enumerate(passed) if how is not None]
         compiled: list[tuple[Any, Any]] = []
@@ -113,7 +122,7 @@ class _Compilation:
         # Inductor's own cache is looked at inside ``inner``; AOTAutograd's would go round it.
         with torch.no_grad(), functorch_config.patch(enable_autograd_cache=False):
             try:
-                run = compile_fx(module, inputs, inner_compile=inner, config_patches=dict(_OVERRIDES))
+                run: Any = compile_fx(module, inputs, inner_compile=inner, config_patches=dict(_OVERRIDES))
             except Exception as error:  # the CPU is the answer to whatever Inductor cannot do
                 raise Refused(f"{type(error).__name__}: {error}") from error
         if any(_EXTERN.search(str(getattr(code, "source_code", ""))) for _, code in compiled):
@@ -134,7 +143,7 @@ class _Compilation:
                 room = 1 + sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True) if n) + 1
                 base = torch.empty(max(room, 2), dtype=tensor.dtype, device=tensor.device)
                 example = torch.as_strided(base, tensor.size(), tensor.stride(), 1).detach()
-        context = StatelessSymbolicContext(
+        context: Any = StatelessSymbolicContext(
             dynamic_sizes=[DimDynamic.DYNAMIC] * tensor.dim(), constraint_sizes=[None] * tensor.dim()
         )
         fake = self.mode.from_tensor(example, symbolic_context=context, source=ConstantSource(f"t{i}"))
@@ -169,15 +178,18 @@ class _Compilation:
         )
 
         def fill(value: Any) -> Any:
+            if isinstance(value, Constant):
+                with self.mode:
+                    return torch.scalar_tensor(value.value, dtype=value.dtype, device="vulkan")
             if not isinstance(value, Slot):
                 return value
             return fakes[value.index] if value.kind == "tensor" else self.numbers[value.index]
 
         target, args, kwargs, written = graph.functional(self.op, *self.slots)
-        args, kwargs, written = (map_aggregate(part, fill) for part in (args, kwargs, written))
+        filled: Any = [map_aggregate(part, fill) for part in (args, kwargs, written)]
         try:
             with self.mode, torch.no_grad():
-                result = target(*args, **kwargs)
+                result = target(*filled[0], **filled[1])
         except (
             DataDependentOutputException,
             DynamicOutputShapeException,
@@ -189,7 +201,7 @@ class _Compilation:
         except Exception as error:
             raise Refused(str(error), wrong=True) from error
         values = result if len(target._schema.returns) > 1 else (result,)
-        for out, value in zip(written, values, strict=False):
+        for out, value in zip(filled[2], values, strict=False):
             if tuple(out.shape) != tuple(value.shape) or not torch.can_cast(value.dtype, out.dtype):
                 raise Refused("what is written has another shape or dtype than the result", wrong=True)
         single = values[0].dtype if len(values) == 1 and isinstance(values[0], torch.Tensor) else None

@@ -35,18 +35,20 @@ class Signature:
     """What the schema of an operator says.
 
     ``varying``: for each argument, by position and by name, whether numbers in it may vary; ``sizes``: names of those
-    that are sizes. ``written``: names of the arguments the operator writes; ``out``: of those it does not read.
+    that are sizes; ``tensors``: of those that are one tensor. ``written``: names of the arguments the operator writes;
+    ``out``: of those it does not read.
     """
 
     names: tuple[str, ...]
     varying: tuple[bool, ...]
     varying_names: frozenset[str]
+    tensors: frozenset[str]
     sizes: frozenset[str]
     written: frozenset[str]
     out: frozenset[str]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def signature(op: Any) -> Signature:
     """The signature of an OpOverload."""
     arguments = op._schema.arguments
@@ -60,6 +62,7 @@ def signature(op: Any) -> Signature:
         names,
         varying,
         frozenset(n for n, v in zip(names, varying, strict=True) if v),
+        frozenset(name for name in names if types.get(name, "") in ("Tensor", "Tensor?")),
         sizes,
         frozenset(a.name for a in written),
         frozenset(a.name for a in written if a.kwarg_only),
@@ -86,7 +89,7 @@ class Kind:
         return f"Kind{self.what}"
 
 
-_kinds = functools.lru_cache(maxsize=None)(Kind)
+_kinds = functools.cache(Kind)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -225,3 +228,32 @@ def is_size(op: Any, slots: tuple[Any, Any], count: int) -> list[bool]:
         if name in rules.sizes:
             mark(value)
     return result
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Stands for a tensor without dimensions that is made in the graph."""
+
+    value: Any
+    dtype: torch.dtype
+
+
+def with_constants(op: Any, slots: tuple[Any, Any], numbers: list[Any], double: bool) -> tuple[Any, Any]:
+    """``slots`` with a ``Constant`` for each number given for a tensor (not every overload accepts these from Python).
+
+    ``double``: a tensor of the call is float64.
+    """
+    rules = signature(op)
+
+    def constant(name: str, value: Any) -> Any:
+        if name not in rules.tensors:
+            return value
+        if isinstance(value, Slot) and value.kind == "number":
+            value = numbers[value.index]
+        if not isinstance(value, (bool, int, float)):
+            return value
+        floating = torch.float64 if double else torch.float32
+        return Constant(value, {bool: torch.bool, int: torch.int64}.get(type(value), floating))
+
+    args = tuple(constant(n, v) for n, v in zip(rules.names, slots[0], strict=False))
+    return args, {n: constant(n, v) for n, v in slots[1].items()}

@@ -1,0 +1,58 @@
+"""What Inductor's graph caches must know of this package: which code wrote a cached graph, and for which device.
+
+Inductor asks every backend's graph pass for an identity and hashes it. The pass here leaves graphs as they are; its
+identity is the package's code, the device with its limits and features, and the GLSL compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
+
+from vkinductor.runtime import context
+
+# The parts of the package that decide what generated code looks like and what it calls.
+_WRITERS = ("codegen", "templates", "runtime/abi.py", "runtime/grid.py", "runtime/pipeline.py", "device/storage.py")
+
+
+class CacheKey(CustomGraphModulePass):
+    """A pass that changes nothing and names what generated code depends on."""
+
+    def __call__(self, graph: torch.fx.GraphModule) -> None:
+        return None
+
+    def uuid(self) -> Any:
+        """The identity; the device's part is empty as long as none is open (then no graph is for it)."""
+        return (code_version(), device_version() if context.is_open() else "")
+
+
+@functools.cache
+def code_version() -> str:
+    """Version of the package and hash of the sources that write code."""
+    import vkinductor
+
+    root = Path(vkinductor.__file__).parent
+    digest = hashlib.sha256(vkinductor.__version__.encode())
+    for writer in _WRITERS:
+        path = root / writer
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.suffix in (".py", ".jinja", ".glsl"):
+                digest.update(file.relative_to(root).as_posix().encode())
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def device_version() -> str:
+    """Hash of everything about the open device that generated code may depend on."""
+    device = context.get()
+    info = device.info
+    parts = (
+        info.name, info.uuid, info.vendor_id, info.device_id, info.driver_name, info.driver_version, info.driver_info,
+        info.api_version, info.limits, info.features, device.compiler.key(),
+    )  # fmt: skip
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
