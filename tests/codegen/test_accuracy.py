@@ -69,3 +69,9 @@ def test_one_kernel_and_exact(f: Callable[..., tuple[torch.Tensor, ...]], length
 def test_in_the_layouts_of_a_gpu(f: Callable[..., tuple[torch.Tensor, ...]], lanes: int, elements: int) -> None:
     with heuristics.override(lanes=lanes, rows=1, elements=elements):
         hold(f, 3, 2048)
+
+
+@pytest.mark.parametrize("f", [softmax, log_softmax], ids=lambda f: f.__name__)
+def test_online(f: Callable[..., tuple[torch.Tensor, ...]]) -> None:
+    with heuristics.override(lanes=256, rows=1, elements=0, reads_dominate=True):
+        hold(f, 3, 8192)

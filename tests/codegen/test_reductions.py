@@ -161,6 +161,27 @@ def test_softmax_of_masked_rows(length: int) -> None:
     check(f, x, tolerance={"rtol": 1e-5, "atol": 1e-5})
 
 
+@pytest.mark.parametrize(("lanes", "length"), [(1, 2100), (64, 3000), (256, 5000)])
+def test_online_softmax(lanes: int, length: int) -> None:
+    """Long rows on a GPU: maximum and sum in one pass."""
+    from torch._inductor.utils import run_and_get_code
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.softmax(-1), (x * 2).log_softmax(-1), x.softmax(0)
+
+    x = torch.randn(6, length) * 3
+    x[0] = -INF
+    x[1, : length // 2] = -INF
+    x[2, 1:] = -INF
+    x[3, length // 2] = NAN
+    x[4] *= 1000
+    with heuristics.override(lanes=lanes, rows=1, elements=0, reads_dominate=True):
+        check(f, x, tolerance={"rtol": 1e-5, "atol": 1e-5})
+        torch._dynamo.reset()
+        _, (code,) = run_and_get_code(compiled(lambda x: x.softmax(-1)), x.to("vulkan"))
+    assert code.count("r0_index < rnumel") == 2
+
+
 DIMS = [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)]
 
 

@@ -14,7 +14,7 @@ def register() -> None:
     from torch._dynamo.device_interface import register_interface_for_device
     from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
 
-    from . import compat, lowerings
+    from . import compat, lowerings, online_softmax
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -27,3 +27,4 @@ def register() -> None:
     register_device_op_overrides("vulkan", VulkanDeviceOps())
     register_backend_for_device("vulkan", VulkanScheduling, VulkanWrapper, device_custom_pass=CacheKey())
     lowerings.register()
+    online_softmax.register()

@@ -25,6 +25,7 @@ _NEEDED = (
     ("torch._inductor.codegen.common", "register_backend_for_device"),
     ("torch._inductor.codegen.wrapper", "PythonWrapperCodegen.make_allocation"),
     ("torch._inductor.dtype_propagation", "promote_types"),
+    ("torch._inductor.fx_passes.post_grad", "prepare_softmax_extra_check"),
     ("torch._dynamo.device_interface", "register_interface_for_device"),
 )
 

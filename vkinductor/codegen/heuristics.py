@@ -52,12 +52,19 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 
 @contextlib.contextmanager
 def override(**values: int) -> Iterator[None]:
-    """Force ``lanes``, ``rows``, ``elements`` or ``workgroup`` for kernels generated inside the context."""
+    """Force ``lanes``, ``rows``, ``elements``, ``workgroup`` or ``reads_dominate`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
     finally:
         _overrides.reset(token)
+
+
+def device_reads_dominate() -> bool:
+    """Whether reading memory again costs more than computing again: true of a GPU."""
+    from vkinductor.runtime import context
+
+    return bool(_overrides.get().get("reads_dominate", context.get().info.kind != "cpu"))
 
 
 def _power_of_two_at_least(n: int) -> int:

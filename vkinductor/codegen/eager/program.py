@@ -176,6 +176,7 @@ class _Compilation:
             UnsupportedFakeTensorException,
             UnsupportedOperatorException,
         )
+        from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
         def fill(value: Any) -> Any:
             if isinstance(value, Constant):
@@ -201,6 +202,8 @@ class _Compilation:
         except Exception as error:
             raise Refused(str(error), wrong=True) from error
         values = result if len(target._schema.returns) > 1 else (result,)
+        if any(free_unbacked_symbols(v) for v in values if isinstance(v, torch.Tensor)):
+            raise Refused("the shape of its result depends on the data")
         for out, value in zip(filled[2], values, strict=False):
             if tuple(out.shape) != tuple(value.shape) or not torch.can_cast(value.dtype, out.dtype):
                 raise Refused("what is written has another shape or dtype than the result", wrong=True)
