@@ -55,6 +55,13 @@ def test_one_program_serves_many_sizes(eager: EagerCompiler) -> None:
     assert vkinductor.stats()["kernels_compiled"] == before
 
 
+def test_broadcasting_in_operators_of_many_tensors(eager: EagerCompiler) -> None:
+    both(lambda b, x, w: torch.addcmul(b, x, w), torch.randn(4), torch.randn(3, 4), torch.randn(4))
+    both(lambda x: torch.nn.functional.layer_norm(x, (4,), x[0], x[1]), torch.randn(3, 4))
+    both(lambda c, x, y: torch.where(c > 0, x, y), torch.randn(3, 1), torch.randn(4), torch.randn(3, 4))
+    assert vkinductor.stats()["fallbacks"] == {}
+
+
 def test_numbers_become_inputs(eager: EagerCompiler) -> None:
     x = torch.randn(3, 4)
     for number in (2.5, 3.5, -7.25, 1e-3):
@@ -163,7 +170,12 @@ def test_what_inductor_falls_back_for_is_refused(eager: EagerCompiler) -> None:
     assert all(pattern.refused for pattern in eager._patterns.values())
 
 
-def test_a_wrong_call_refuses_nothing(eager: EagerCompiler) -> None:
+def test_results_whose_size_is_data_are_refused(eager: EagerCompiler) -> None:
+    both(lambda x: (x[x > 0], x.nonzero(), torch.masked_select(x, x > 0, out=x.new_empty(0))), torch.randn(6))
+    assert eager.compiled == 1  # the comparison
+
+
+def test_a_wrong_call_refuses_nothing(eager: EagerCompiler, capfd: pytest.CaptureFixture[str]) -> None:
     x = torch.randn(3, 4, device="vulkan")
     with pytest.raises(RuntimeError, match=r"mat1 and mat2|shapes cannot be multiplied"):
         eager(aten.mm.default, (x, x), {}) is NotImplemented and torch.mm(x, x)
@@ -172,6 +184,7 @@ def test_a_wrong_call_refuses_nothing(eager: EagerCompiler) -> None:
         torch.add(x, 1.5, out=torch.empty(3, 4, dtype=torch.int32, device="vulkan"))
     both(lambda a: a + 1.5, torch.randn(3, 4))
     assert vkinductor.stats()["fallbacks"].get("aten.add.out", 0) <= 1
+    assert "failed while attempting" not in capfd.readouterr().err
 
 
 def test_a_failing_compilation_goes_to_the_cpu_once(eager: EagerCompiler, monkeypatch: pytest.MonkeyPatch) -> None:

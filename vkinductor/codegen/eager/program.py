@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,6 +172,7 @@ class _Compilation:
 
         Raises Refused when it cannot.
         """
+        from torch._dispatch.python import enable_python_dispatcher
         from torch._subclasses.fake_tensor import (
             DataDependentOutputException,
             DynamicOutputShapeException,
@@ -189,7 +192,7 @@ class _Compilation:
         target, args, kwargs, written = graph.functional(self.op, *self.slots)
         filled: Any = [map_aggregate(part, fill) for part in (args, kwargs, written)]
         try:
-            with self.mode, torch.no_grad():
+            with self.mode, torch.no_grad(), enable_python_dispatcher(), _quiet():
                 result = target(*filled[0], **filled[1])
         except (
             DataDependentOutputException,
@@ -251,12 +254,29 @@ def _signature(graph_: Any) -> tuple[int, int]:
 
 # Isolation -------------------------------------------------------------------------------------------------
 
+THREAD_NAME = "vkinductor-eager"
+
 _here = threading.local()
 
 
 def is_compiling() -> bool:
     """Whether this thread is compiling an operator: what it calls must not be compiled in turn."""
     return getattr(_here, "compiling", False)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch logs each failure on fakes as an error of its own; here it only means that eager will raise it."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+
+    def elsewhere(record: logging.LogRecord) -> bool:
+        return record.threadName != THREAD_NAME
+
+    logger.addFilter(elsewhere)
+    try:
+        yield
+    finally:
+        logger.removeFilter(elsewhere)
 
 
 def _in_clean_thread(work: Callable[[], Program]) -> Program:
@@ -274,7 +294,7 @@ def _in_clean_thread(work: Callable[[], Program]) -> Program:
         except BaseException as error:
             outcome.append(error)
 
-    thread = threading.Thread(target=run, name="vkinductor-eager", daemon=True)
+    thread = threading.Thread(target=run, name=THREAD_NAME, daemon=True)
     thread.start()
     thread.join()
     (result,) = outcome
