@@ -51,7 +51,8 @@ def test_negative_indices_wrap() -> None:
     def f(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x[i], x[:, i], x[i, -i - 1], x.index_put((i,), v)
 
-    check(f, torch.randn(12, 12), torch.tensor([-1, 5, -12, 0, 11]), torch.randn(5, 12))
+    # Each place once: which of two writes to one place wins is anyone's guess on a GPU.
+    check(f, torch.randn(12, 12), torch.tensor([-1, 5, -12, 1, 10]), torch.randn(5, 12))
 
 
 def test_an_index_out_of_range_reads_and_writes_inside() -> None:

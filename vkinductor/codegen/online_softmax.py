@@ -18,12 +18,20 @@ def wanted(match: Any) -> bool:
     x = match.kwargs["x"].meta["val"]
     if x.device.type != "vulkan" or not x.dtype.is_floating_point or not device_reads_dominate():
         return False
-    dim = match.kwargs["dim"]
+    dim = _dims(match)
     row = 1
     for d in dim if isinstance(dim, (list, tuple)) else (dim,):
         row = row * x.shape[d]
     # 256 lanes is what a reduction of a long row starts from.
     return not isinstance(row, int) or row > 256 * MAX_ELEMENTS_IN_REGISTERS
+
+
+def _dims(match: Any) -> Any:
+    """The dimensions reduced over: the pattern's own argument, or (some torch versions keep it out of the match)
+    that of the maximum it found."""
+    if "dim" in match.kwargs:
+        return match.kwargs["dim"]
+    return next((n.args[1] for n in match.nodes if "amax" in str(n.target) and len(n.args) > 1), -1)
 
 
 def register() -> None:
