@@ -27,6 +27,16 @@ def test_functional() -> None:
     assert [t.shape for t in torch.linalg.svd(a.to(DEVICE))] == [t.shape for t in torch.linalg.svd(a)]
 
 
+def test_numbers_in_the_place_of_tensors() -> None:
+    x, n = torch.tensor([-1.5, 0.0, 5.25]), torch.tensor([7, -3, 4])
+    for host, device in ((x, x.to(DEVICE)), (x.double(), x.double().to(DEVICE)), (n, n.to(DEVICE))):
+        for number in (2, 2.5, -1.0):
+            assert torch.equal(torch.fmod(device, number).cpu(), torch.fmod(host, number))
+            assert torch.fmod(device, number).dtype is torch.fmod(host, number).dtype
+            assert torch.equal(torch.copysign(device, number).cpu(), torch.copysign(host, number))
+    assert torch.equal((n.to(DEVICE) & 3).cpu(), n & 3)
+
+
 def test_in_place() -> None:
     host = torch.randn(4, 6)
     device = host.to(DEVICE)

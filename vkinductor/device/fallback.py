@@ -32,6 +32,7 @@ class _Plan:
     names: tuple[str, ...]
     written: frozenset[str]
     out: frozenset[str]  # written, never read, and sized by the operator
+    tensors: frozenset[str]  # one tensor each
     seeded: bool
 
 
@@ -43,6 +44,7 @@ def _plan(op: Any) -> _Plan:
         tuple(a.name for a in arguments),
         frozenset(a.name for a in written),
         frozenset(a.name for a in written if a.kwarg_only and op.namespace == "aten"),
+        frozenset(a.name for a in arguments if str(a.type) in ("Tensor", "Optional[Tensor]")),
         torch.Tag.nondeterministic_seeded in op.tags,
     )
 
@@ -123,7 +125,7 @@ def run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool
     }
     with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast():
         try:
-            result = random.run_seeded(op, tuple(positional), named) if plan.seeded else op(*positional, **named)
+            result = _call(op, plan, positional, named)
         except NotImplementedError as error:
             raise UnsupportedError(
                 f"{op} runs neither on vulkan nor, as a fallback, on the CPU: {str(error).splitlines()[0]}"
@@ -134,6 +136,29 @@ def run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool
                     if id(tensor) in host.pairs:
                         _write_back(tensor, host.pairs[id(tensor)][1])
         return host.device(result)
+
+
+def _call(op: Any, plan: _Plan, positional: list[Any], named: dict[str, Any]) -> Any:
+    if plan.seeded:
+        return random.run_seeded(op, tuple(positional), named)
+    try:
+        return op(*positional, **named)
+    except RuntimeError as error:
+        # A number in the place of a tensor arrives as a Python number, which most operators do not take from Python.
+        if "Unable to cast" not in str(error):
+            raise
+    double = any(t.dtype is torch.float64 for value in (*positional, *named.values()) for t in tensors(value))
+    floating = torch.float64 if double else torch.float32
+
+    def tensor(name: str, value: Any) -> Any:
+        if name not in plan.tensors or not isinstance(value, (bool, int, float)):
+            return value
+        return torch.tensor(value, dtype={bool: torch.bool, int: torch.int64}.get(type(value), floating))
+
+    return op(
+        *(tensor(name, value) for name, value in zip(plan.names, positional, strict=False)),
+        **{name: tensor(name, value) for name, value in named.items()},
+    )
 
 
 def bound(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
