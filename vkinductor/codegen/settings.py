@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch._inductor import config
+
 FIXED: dict[str, Any] = {
     "triton.cudagraphs": False,
     "cpp_wrapper": False,
@@ -13,3 +15,8 @@ FIXED: dict[str, Any] = {
     "max_autotune_pointwise": False,
     "layout_optimization": False,
 }
+
+if not hasattr(config, "loop_reindexing_after_fusion"):
+    # Schedulers without it (torch 2.11) compare the accesses of a template with those of a 3-D epilogue before either
+    # is normalized, and do not fuse them: let them normalize first.
+    FIXED["loop_ordering_after_fusion"] = False
