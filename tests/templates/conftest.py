@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from samples import Subnormals
 
 from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
 from vkinductor.runtime.grid import LINEAR_GROUP_ID, fold
@@ -34,6 +35,9 @@ MORE_EXTENSIONS = (
     "GL_EXT_shader_16bit_storage",
     "GL_EXT_shader_8bit_storage",
 )
+
+
+PROBED: list[bool] = []
 
 
 def shader(expression: str, layout: ArgumentLayout, inputs: list[str], output: str, controls: str) -> str:
@@ -94,6 +98,16 @@ def evaluate(device) -> Callable[..., np.ndarray]:
         return result
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def subnormals(evaluate) -> None:
+    """Ask the device once a test session; it may preserve subnormals without saying so, or flush in comparisons."""
+    if not PROBED:
+        tiny = np.array([1e-40, 2e-39], np.float32)
+        kept = evaluate("a * 0.5", tiny) == tiny * np.float32(0.5)
+        PROBED.append(bool(kept.all() and (evaluate("a > 0.0 ? 1.0 : 0.0", tiny) == 1).all()))
+    Subnormals.kept = PROBED[0]
 
 
 @pytest.fixture

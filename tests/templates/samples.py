@@ -74,3 +74,18 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
         unit = np.spacing(np.maximum(np.abs(want), np.finfo(np.float32).tiny).astype(np.float32)).astype(np.float64)
         error = np.abs(got.astype(np.float64) - want) / unit
     return np.where(np.isfinite(got) & np.isfinite(want.astype(np.float32)), error, 0.0)
+
+
+class Subnormals:
+    """Whether the device keeps float32 subnormals (conftest.py finds out): Vulkan lets it flush them to zero."""
+
+    kept = True
+
+
+def may_be_flushed(*arrays: np.ndarray) -> np.ndarray:
+    """Where a device that flushes subnormals is free to answer as it likes: one is an argument or the result."""
+    if Subnormals.kept:
+        return np.zeros(len(arrays[0]), bool)
+    smallest = np.finfo(np.float32).tiny
+    tiny = [(np.abs(a) < 1.001 * smallest) & (a != 0) for a in arrays if a.dtype.kind == "f" and a.itemsize >= 4]
+    return np.logical_or.reduce(tiny)

@@ -281,7 +281,10 @@ float vk_i0(float x) {
     } else {
         // In two factors: I0 is finite for a while after e^x is not.
         float e = vk_exp(0.5 * ax);
-        y = vk_isinf(e) ? e : e * vk_i0e_far(ax) * e;
+        // In this order: e * e would be infinite.
+        precise float part = e * vk_i0e_far(ax);
+        precise float whole = part * e;
+        y = vk_isinf(e) ? e : whole;
     }
     return y;
 }
@@ -381,7 +384,10 @@ float vk_i1(float x) {
     } else {
         // In two factors: I1 is finite for a while after e^x is not.
         float e = vk_exp(0.5 * ax);
-        y = vk_isinf(e) ? e : e * vk_i1e_far(ax) * e;
+        // In this order: e * e would be infinite.
+        precise float part = e * vk_i1e_far(ax);
+        precise float whole = part * e;
+        y = vk_isinf(e) ? e : whole;
     }
     return x < 0.0 ? -y : y;
 }

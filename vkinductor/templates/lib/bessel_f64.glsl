@@ -419,7 +419,10 @@ double vk_i0_f64(double x) {
     } else {
         // In two factors: I0 is finite for a while after e^x is not.
         double e = vk_exp_f64(0.5lf * ax);
-        y = vk_isinf_f64(e) ? e : e * vk_i0e_far_f64(ax) * e;
+        // In this order: e * e would be infinite.
+        precise double part = e * vk_i0e_far_f64(ax);
+        precise double whole = part * e;
+        y = vk_isinf_f64(e) ? e : whole;
     }
     return y;
 }
@@ -559,7 +562,10 @@ double vk_i1_f64(double x) {
     } else {
         // In two factors: I1 is finite for a while after e^x is not.
         double e = vk_exp_f64(0.5lf * ax);
-        y = vk_isinf_f64(e) ? e : e * vk_i1e_far_f64(ax) * e;
+        // In this order: e * e would be infinite.
+        precise double part = e * vk_i1e_far_f64(ax);
+        precise double whole = part * e;
+        y = vk_isinf_f64(e) ? e : whole;
     }
     return x < 0.0lf ? -y : y;
 }
