@@ -13,9 +13,7 @@ from vkinductor.runtime import env
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "vkinductor", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **environment}, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
 
 
 def test_json(capsys, device):

@@ -144,9 +144,7 @@ def _describe_device(device: Any, chosen: bool) -> list[str]:
         value = getattr(limits, name)
         value = " x ".join(str(part) for part in value) if isinstance(value, tuple) else value
         lines.append(f"  {text:<26} {value}")
-    present = [
-        field.name for field in dataclasses.fields(device.features) if getattr(device.features, field.name)
-    ]
+    present = [field.name for field in dataclasses.fields(device.features) if getattr(device.features, field.name)]
     absent = [field.name for field in dataclasses.fields(device.features) if field.name not in present]
     lines += _wrapped("features", present) + _wrapped("without", absent)
     if device.missing:
@@ -157,9 +155,7 @@ def _describe_device(device: Any, chosen: bool) -> list[str]:
 def _wrapped(title: str, names: list[str]) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(
-        " ".join(names), width=100, initial_indent=f"  {title:<12} ", subsequent_indent=" " * 15
-    )
+    return textwrap.wrap(" ".join(names), width=100, initial_indent=f"  {title:<12} ", subsequent_indent=" " * 15)
 
 
 def _size(count: int) -> str:

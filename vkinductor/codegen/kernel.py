@@ -257,10 +257,7 @@ class VulkanKernel(SIMDKernel):
         if reduction_type in ARG_REDUCTIONS and len(texts) == 1:
             texts.append(f"{self.index_dtype}(r0_index)")
         names = self._accumulate(rule, texts)
-        if reduction_type in ARG_REDUCTIONS:
-            picked = ARG_REDUCTIONS[reduction_type][1]
-        else:
-            picked = tuple(range(len(names)))
+        picked = ARG_REDUCTIONS[reduction_type][1] if reduction_type in ARG_REDUCTIONS else tuple(range(len(names)))
         results = tuple(self._row_value(names[i], rule.dtypes[i]) for i in picked)
         result = results[0] if len(results) == 1 else results
         self.cse.reduction_cache[key] = result  # type: ignore[assignment]

@@ -206,9 +206,7 @@ ARG_REDUCTIONS = {
 }
 
 
-def reduction(
-    kind: str, dtype: torch.dtype, source: torch.dtype, index_dtype: torch.dtype, serial: int
-) -> Reduction:
+def reduction(kind: str, dtype: torch.dtype, source: torch.dtype, index_dtype: torch.dtype, serial: int) -> Reduction:
     """The reduction Inductor calls ``kind``, accumulating in register dtype ``dtype`` over ``source`` values.
 
     ``serial`` is how many elements a lane folds one after the other; ``index_dtype`` is that of the indices an

@@ -20,7 +20,8 @@ class VulkanWrapper(PythonWrapperCodegen):
     ) -> PythonWrapperCodegen:
         """Inductor's factory: a subgraph (cond, while_loop) writes into its parent's program."""
         if is_subgraph:
-            assert subgraph_name is not None and parent_wrapper is not None
+            assert subgraph_name is not None
+            assert parent_wrapper is not None
             return VulkanSubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
         return VulkanWrapper()
 

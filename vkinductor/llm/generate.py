@@ -138,9 +138,7 @@ class Generator:
             self._decode = torch.compile(step.decode, backend=backend, fullgraph=True, dynamic=False)
 
     @torch.no_grad()
-    def generate(
-        self, prompt: torch.Tensor, tokens: int, on_token: Callable[[int], None] | None = None
-    ) -> Generation:
+    def generate(self, prompt: torch.Tensor, tokens: int, on_token: Callable[[int], None] | None = None) -> Generation:
         """Continue `prompt` (int64, (1, length)) by exactly `tokens` greedy tokens, an end token or not.
 
         `on_token` gets each token id as soon as it is on the host: 8 bytes are all that comes back from a

@@ -77,18 +77,14 @@ def resolve(source: str | os.PathLike[str] | None) -> Path:
     """
     path = default_model() if source is None else Path(source).expanduser()
     if not path.exists():
-        raise ModelNotFoundError(
-            f"no such model: {path} (expected a GGUF file or a directory with config.json)"
-        )
+        raise ModelNotFoundError(f"no such model: {path} (expected a GGUF file or a directory with config.json)")
     if path.is_dir():
         return _resolve_directory(path)
     with path.open("rb") as file:
         magic = file.read(len(GGUF_MAGIC))
     if magic != GGUF_MAGIC:
         hint = " (pass the directory that holds it instead)" if path.suffix == ".safetensors" else ""
-        raise ModelFormatError(
-            f"{path} is not a GGUF file: it starts with {magic!r}, not {GGUF_MAGIC!r}{hint}"
-        )
+        raise ModelFormatError(f"{path} is not a GGUF file: it starts with {magic!r}, not {GGUF_MAGIC!r}{hint}")
     return path
 
 

@@ -24,8 +24,10 @@ float vk_abs(float x) {
     return uintBitsToFloat(floatBitsToUint(x) & 0x7fffffffu);
 }
 
+// Not by masking and joining bits: Mesa 25.0's lavapipe makes `x & ~y` of that behind some expressions for x.
 float vk_copysign(float x, float y) {
-    return uintBitsToFloat((floatBitsToUint(x) & 0x7fffffffu) | (floatBitsToUint(y) & 0x80000000u));
+    float magnitude = vk_abs(x);
+    return vk_signbit(y) ? -magnitude : magnitude;
 }
 
 // -1, 0 or 1; NaN gives 0, as torch.sign does.
