@@ -17,7 +17,7 @@ import sympy
 import torch
 from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
 from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
-from torch._inductor.utils import sympy_index_symbol, upcast_compute_type
+from torch._inductor.utils import prefix_is_reduction, sympy_index_symbol, upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -134,7 +134,7 @@ class VulkanKernel(SIMDKernel):
 
     def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
         line = f"const {self.index_dtype} {entry.name} = {self.kexpr(self.rename_indexing(entry.expr))};"
-        (self.loop_indexing if entry.is_reduction else self.indexing_code).writeline(line)
+        (self.loop_indexing if prefix_is_reduction(entry.prefix) else self.indexing_code).writeline(line)
 
     def real_argument(self, expr: sympy.Expr, dtype: torch.dtype) -> str:
         """GLSL of a floating-point ``expr`` of sizes and numbers, which the host computes at each call."""
@@ -325,7 +325,7 @@ class VulkanKernel(SIMDKernel):
             # The next loop loads again: only what is the same for the whole row survives.
             self.cse.invalidate(self.row_values)  # type: ignore[arg-type]
         for tree in self.range_trees:
-            if tree.is_reduction:
+            if prefix_is_reduction(tree.prefix):
                 tree.cache_clear()
 
     @property
@@ -412,7 +412,7 @@ class VulkanKernel(SIMDKernel):
         return [
             tree
             for tree in self.range_trees
-            if not isinstance(tree.numel, (int, sympy.Integer)) and (not tree.is_reduction or self.reduces)
+            if not isinstance(tree.numel, (int, sympy.Integer)) and (not prefix_is_reduction(tree.prefix) or self.reduces)
         ]
 
     def launch_arguments(self) -> list[str]:

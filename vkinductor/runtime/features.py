@@ -177,7 +177,7 @@ ALWAYS_ENABLED = ("VK_KHR_portability_subset",)
 @cache
 def late_ffi() -> Any:
     """The cffi object that knows `LATE_DECLARATIONS`; its pointers are passed on as void*."""
-    import cffi  # type: ignore[import-untyped]
+    import cffi
 
     ffi = cffi.FFI()
     ffi.cdef(LATE_DECLARATIONS)
