@@ -163,7 +163,7 @@ def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dic
     with _autocast(module), _caching(values):
         graph.move(module)
         compiled = compile_fx(module, graph.on_device(values, stay), config_patches=patches)
-    return OffloadedGraph(cast(Compiled, compiled), written_inputs, on_host, stay)
+    return OffloadedGraph(cast(Compiled, compiled), written_inputs, on_host, stay, _aliased(values))
 
 
 @contextlib.contextmanager
@@ -190,7 +190,10 @@ def _caching(values: Sequence[Any]) -> Any:
     """
     from torch._functorch import config
 
+    return config.patch(enable_autograd_cache=False) if _aliased(values) else contextlib.nullcontext()
+
+
+def _aliased(values: Sequence[Any]) -> bool:
+    """Whether some inputs share a storage."""
     storages = [v.untyped_storage()._cdata for v in values if isinstance(v, torch.Tensor)]
-    if len(set(storages)) == len(storages):
-        return contextlib.nullcontext()
-    return config.patch(enable_autograd_cache=False)
+    return len(set(storages)) < len(storages)

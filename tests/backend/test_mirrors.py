@@ -152,3 +152,30 @@ def test_views_of_a_mirror_are_bounded() -> None:
     for i in range(200):
         torch.testing.assert_close(compiled(data[i : i + 600]), data[i : i + 600] + 1)
     assert max(len(m.views) for m in [*mirrors._old.values(), *mirrors._young.values()]) <= 64
+
+
+def test_known_weights_are_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Linear(4, 4)
+    compiled = torch.compile(module, backend="vulkan", fullgraph=True)
+    compiled(torch.ones(2, 4))
+    asked: list[int] = []
+    lend = mirrors.lend
+    monkeypatch.setattr(mirrors, "lend", lambda tensors: asked.append(len(tensors)) or lend(tensors))
+    x = torch.randn(2, 4)
+    compiled(x)
+    compiled(x)
+    assert asked == [1]
+    mirrors.clear()
+    torch.testing.assert_close(compiled(x), module(x))
+    assert asked == [1, 3]
+    module.weight.data = torch.ones(4, 4)  # another storage, the same parameter and version
+    torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_weights_grow_old_without_being_used() -> None:
+    compiled = torch.compile(lambda x, w: x * w, backend="vulkan", fullgraph=True)
+    weight = torch.ones(8)
+    for i in range(4):
+        compiled(torch.full((8,), float(i)), weight)
+    assert len(mirrors._old) == 1
+    assert len(mirrors._young) == 1

@@ -44,6 +44,7 @@ class Mirror:
     part: bool
     versions: dict[Place, int] = field(default_factory=dict)
     views: dict[Place, torch.Tensor] = field(default_factory=dict)
+    survived: bool = False  # a look at which were dead
 
     def current(self, tensor: torch.Tensor, where: Place) -> bool:
         """Whether what ``tensor`` sees has not changed since the copy."""
@@ -71,6 +72,8 @@ class Mirrors:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        # Grows when mirrors are dropped whose sources have not changed: what was lent before is not to be used again.
+        self.epoch = 0
         # Entries that no second call has used: mostly activations, soon dead, and looked at by each call that copies.
         self._young: dict[Key, Mirror] = {}
         self._old: dict[Key, Mirror] = {}
@@ -169,6 +172,7 @@ class Mirrors:
         """Drop the mirrors of the storage of ``tensor``."""
         storage = tensor.untyped_storage()._cdata
         with self._lock:
+            self.epoch += 1
             for entries in (self._old, self._young):
                 for key in [key for key in entries if key[0] == storage]:
                     del entries[key]
@@ -176,6 +180,7 @@ class Mirrors:
     def clear(self) -> None:
         """Forget all mirrors (their memory goes when nothing else holds it)."""
         with self._lock:
+            self.epoch += 1
             self._young.clear()
             self._old.clear()
 
@@ -190,8 +195,12 @@ class Mirrors:
         """The same at a cost in proportion to what is new."""
         if len(self._young) + len(self._old) >= self._sweep_at:
             self.sweep()
-        else:
-            self._young = _living(self._young)
+            return
+        young, self._young = self._young, {}
+        for key, mirror in young.items():
+            if not mirror.source.expired():
+                (self._old if mirror.survived else self._young)[key] = mirror
+                mirror.survived = True
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
