@@ -412,7 +412,8 @@ class VulkanKernel(SIMDKernel):
         return [
             tree
             for tree in self.range_trees
-            if not isinstance(tree.numel, (int, sympy.Integer)) and (not prefix_is_reduction(tree.prefix) or self.reduces)
+            if not isinstance(tree.numel, (int, sympy.Integer))
+            and (not prefix_is_reduction(tree.prefix) or self.reduces)
         ]
 
     def launch_arguments(self) -> list[str]:
