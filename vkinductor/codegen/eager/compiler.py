@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from vkinductor.device import fallback
 from vkinductor.device.storage import empty
 
 from . import graph
@@ -70,7 +71,10 @@ class EagerCompiler:
 
     def __call__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``op``; NotImplemented when it cannot be compiled (see device.hooks.set_compile_op)."""
-        if op in self._never or is_compiling():
+        if is_compiling():
+            # Inductor folds constants by running operators: part of compiling, once, and no fallback of the program.
+            return fallback.run(op, args, kwargs, counted=False)
+        if op in self._never:
             return NotImplemented
         outs = signature(op).out
         if outs and any(_is_unsized(kwargs.get(name)) for name in outs):

@@ -6,8 +6,10 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -270,7 +272,7 @@ def _quiet() -> Iterator[None]:
     logger = logging.getLogger("torch._subclasses.fake_tensor")
 
     def elsewhere(record: logging.LogRecord) -> bool:
-        return record.threadName != THREAD_NAME
+        return not str(record.threadName).startswith(THREAD_NAME)
 
     logger.addFilter(elsewhere)
     try:
@@ -279,25 +281,22 @@ def _quiet() -> Iterator[None]:
         logger.removeFilter(elsewhere)
 
 
+@cache
+def _compile_thread() -> ThreadPoolExecutor:
+    """The one thread that compiles operators. It stays: torch 2.11 keeps a device guard in the storage of the thread
+    that first makes fake tensors, and crashes when another one makes some after that thread has ended (seen on a CUDA
+    build without a GPU)."""
+
+    def mark() -> None:
+        _here.compiling = True
+
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=THREAD_NAME, initializer=mark)
+
+
 def _in_clean_thread(work: Callable[[], Program]) -> Program:
-    """Run ``work`` on a thread of its own.
+    """Run ``work`` on the thread that compiles.
 
     The caller may be inside autograd, autocast, a dispatch mode, or a compilation by Dynamo or Inductor: all of these
     are thread-local, and none of them must be seen here.
     """
-    outcome: list[Any] = []
-
-    def run() -> None:
-        _here.compiling = True
-        try:
-            outcome.append(work())
-        except BaseException as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=run, name=THREAD_NAME, daemon=True)
-    thread.start()
-    thread.join()
-    (result,) = outcome
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    return _compile_thread().submit(work).result()
