@@ -228,7 +228,7 @@ class VulkanKernel(SIMDKernel):
         otherwise = as_dtype(other, kind)
         key = f"masked {mask} {scoped.getvalue()} {result} {otherwise}"
         var = self.cse.try_get(key)
-        if var is None:
+        if var is None or not self.visible(var):
             var = self.cse.newvar(dtype=kind, shape=())
             self.cse.put(key, var)
             self.compute.writeline(f"{glsl_type(kind).register} {var};")
