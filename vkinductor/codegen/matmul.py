@@ -143,7 +143,7 @@ def _plan(kernel: VulkanTemplateKernel) -> tuple[str, dict[str, Any], Any]:
     return tile.template, context, groups
 
 
-def _product(a: TensorBox, b: TensorBox, layout: Any = None) -> TensorBox:
+def _product(a: TensorBox, b: TensorBox) -> TensorBox:
     """The template node of a @ b over [M, N] or [batch, M, N]."""
     left, right = realized(a), realized(b)
     size = [*left.get_size()[:-1], right.get_size()[-1]]
@@ -151,7 +151,6 @@ def _product(a: TensorBox, b: TensorBox, layout: Any = None) -> TensorBox:
         V.graph.sizevars.check_equals(left.get_size()[0], right.get_size()[0])
     V.graph.sizevars.check_equals(left.get_size()[-1], right.get_size()[-2])
     output = FixedLayout(left.get_device(), left.get_dtype(), size, FlexibleLayout.contiguous_strides(size))
-    del layout  # epilogues rely on the contiguous one
     return TensorBox.create(VulkanTemplateBuffer(output, [left, right], _plan))
 
 
@@ -167,7 +166,7 @@ def _zeros(a: TensorBox, b: TensorBox) -> TensorBox:
 
 def mm(a: TensorBox, b: TensorBox, *, layout: Any = None) -> TensorBox:
     """aten.mm and aten.bmm: [M, K] @ [K, N] or [B, M, K] @ [B, K, N], any strides, every dtype of types.py."""
-    return _zeros(a, b) if _empty(a, b) else _product(a, b, layout)
+    return _zeros(a, b) if _empty(a, b) else _product(a, b)
 
 
 def addmm(

@@ -255,9 +255,9 @@ class GlslOverrides(OpOverrides):
 
     @staticmethod
     def to_dtype_bitcast(x: Operand, dtype: torch.dtype, src_dtype: torch.dtype) -> str:
-        source, target = glsl_type(src_dtype), glsl_type(dtype)
-        bits = bits_of(as_dtype(x, upcast_compute_type(src_dtype)), src_dtype)
-        return from_bits(bits, dtype) if source.nbytes == target.nbytes else f"/* size change */ {bits}"
+        if dtype.itemsize != src_dtype.itemsize:
+            raise NotImplementedError(f"a bitcast from {src_dtype} to {dtype} changes the number of elements")
+        return from_bits(bits_of(as_dtype(x, upcast_compute_type(src_dtype)), src_dtype), dtype)
 
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
