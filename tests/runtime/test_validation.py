@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from vkinductor.runtime import loader
@@ -53,7 +55,7 @@ command = stream.command()
 vk.vkCmdFillBuffer(command, source, offset, 4096, 0)
 stream._record_copy(command, source, offset, target, at, 4096)
 """
-    assert "SYNC-HAZARD-READ-AFTER-WRITE" in messages(kernels, code).replace("_", "-").upper()
+    assert re.search("READ.AFTER.WRITE", messages(kernels, code))  # layers differ in the words round it
 
 
 def test_a_missing_layer_is_a_typed_error(kernels):

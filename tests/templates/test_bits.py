@@ -107,7 +107,9 @@ def test_remainders_are_torchs(evaluate, rng, name, peer):
     want = peer(torch.from_numpy(a), torch.from_numpy(b)).numpy()
     # See exact_fmod for the NaN of a quotient that is too long.
     where = ~np.isnan(want) | ~np.isfinite(a) | ~np.isfinite(b) | (b == 0)
-    assert_same(evaluate(f"vk_{name}(a, b)", a, b), want, a, b, where=where)
+    # A device that flushes subnormals does so with the remainder before the divisor is added, too.
+    with np.errstate(all="ignore"):
+        assert_same(evaluate(f"vk_{name}(a, b)", a, b), want, a, b, np.fmod(a, b), where=where)
 
 
 def test_halves_to_floats(evaluate):

@@ -78,7 +78,7 @@ BESSEL = {
     "bessel_y1": lambda x: mpmath.bessely(1, x),
 }
 TRIGONOMETRIC = {"sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan}
-BINARY = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}
+BINARY = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot, "truediv": np.divide, "div_rn": np.divide}
 
 # Where torch's CPU kernels say NaN and the limit is a number.
 BETTER_THAN_TORCH = {"i0": {np.inf, -np.inf}, "i1": {np.inf, -np.inf}}

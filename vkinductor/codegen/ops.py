@@ -232,6 +232,13 @@ def _is_real(expr: sympy.Expr, dtype: torch.dtype) -> bool:
     return is_float(dtype) and expr.is_integer is not True
 
 
+def _quotient(function: str, a: Operand, b: Operand) -> str:
+    """a / b: through library function ``function`` in float32, whose own division is loose on a GPU."""
+    dtype = _promoted_float(a, b)
+    x, y = as_dtype(a, dtype), as_dtype(b, dtype)
+    return f"({x} / {y})" if dtype == torch.float64 else f"{function}({x}, {y})"
+
+
 class GlslOverrides(OpOverrides):
     """Inductor's ops handler for Vulkan kernels: each method returns GLSL text (or CSE variables)."""
 
@@ -304,8 +311,7 @@ class GlslOverrides(OpOverrides):
 
     @staticmethod
     def truediv(a: Operand, b: Operand) -> str:
-        dtype = _promoted_float(a, b)
-        return f"({as_dtype(a, dtype)} / {as_dtype(b, dtype)})"
+        return _quotient("vk_div", a, b)
 
     @staticmethod
     def int_truediv(a: Operand, b: Operand) -> str:
@@ -313,7 +319,7 @@ class GlslOverrides(OpOverrides):
 
     @staticmethod
     def div_rn(a: Operand, b: Operand) -> str:
-        return GlslOverrides.truediv(a, b)
+        return _quotient("vk_div_rn", a, b)
 
     @staticmethod
     def reciprocal(x: Operand) -> str:
@@ -324,8 +330,7 @@ class GlslOverrides(OpOverrides):
     def floordiv(a: Operand, b: Operand) -> str:
         dtype = _promoted(a, b)
         if is_float(dtype):
-            quotient = f"({as_dtype(a, dtype)} / {as_dtype(b, dtype)})"
-            return f"{use('vk_floor', dtype)}({quotient})"
+            return f"{use('vk_floor', dtype)}({_quotient('vk_div_rn', a, b)})"
         return _wrapped(f"{use('vk_floordiv')}({as_dtype(a, dtype)}, {as_dtype(b, dtype)})", dtype)
 
     @staticmethod

@@ -162,7 +162,8 @@ float vk_log_ndtr(float x) {
         return x;
     }
     if (x < -1.0) {
-        return vk_log(0.5 * vk_erfcx_positive(-x * 0.707106781)) - 0.5 * x * x;
+        precise float half_square = 0.5 * x * x;  // x * x alone may overflow
+        return vk_log(0.5 * vk_erfcx_positive(-x * 0.707106781)) - half_square;
     }
     return vk_log1p(-vk_ndtr(-x));
 }

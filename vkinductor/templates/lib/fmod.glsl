@@ -36,10 +36,15 @@ float vk_fmod(float x, float y) {
     return vk_isinf(y) ? x : vk_copysign(vk_fmod_magnitude(x, y), x);
 }
 
+// Whether remainder r has the other sign than divisor y. Tested on bits: a device may take a subnormal for zero.
+bool vk_remainder_crosses(float r, float y) {
+    return (floatBitsToUint(r) & 0x7fffffffu) != 0u && vk_signbit(r) != vk_signbit(y);
+}
+
 // x - floor(x / y) * y with the sign of y (Python, torch.remainder).
 float vk_remainder(float x, float y) {
     float r = vk_fmod(x, y);
-    return r != 0.0 && vk_signbit(r) != vk_signbit(y) ? r + y : r;
+    return vk_remainder_crosses(r, y) ? r + y : r;
 }
 
 // floor(x / y) as Python has it: from the exact remainder, so that a rounded quotient cannot step over an integer. Not an
@@ -49,8 +54,9 @@ float vk_div_floor(float x, float y) {
         return x / y;
     }
     float r = vk_fmod(x, y);
-    precise float q = (x - r) / y;
-    if (r != 0.0 && vk_signbit(r) != vk_signbit(y)) {
+    precise float multiple = x - r;
+    precise float q = vk_div_rn(multiple, y);
+    if (vk_remainder_crosses(r, y)) {
         q = q - 1.0;
     }
     if (q == 0.0) {

@@ -88,9 +88,9 @@ float vk_atan2(float y, float x) {
         angle = !vk_isinf(ay) ? 0.0 : (vk_isinf(ax) ? 0.785398185 : 1.57079637);
     } else if (ay > ax) {
         // The smaller over the larger: neither overflows, nor loses more than a subnormal's bits.
-        angle = 1.57079637 - (vk_atan_positive(ax / ay) - -4.37113883e-08);
+        angle = 1.57079637 - (vk_atan_positive(vk_div(ax, ay)) - -4.37113883e-08);
     } else {
-        angle = vk_atan_positive(ay / ax);
+        angle = vk_atan_positive(vk_div(ay, ax));
     }
     if (vk_signbit(x)) {
         angle = 3.14159274 - (angle - -8.74227766e-08);
