@@ -112,7 +112,7 @@ FUNCTIONS: dict[str, Function] = {
     "scaled_modified_bessel_k1": Function("vk_k1e", ulp=6.0, absolute=3e-6),
     # divide.glsl
     "truediv": Function("vk_div", _TWO, ulp=2.5, double=False),
-    "div_rn": Function("vk_div_rn", _TWO, ulp=0.5, double=False),
+    "div_rn": Function("vk_div_rn", _TWO, ulp=0.5001, double=False),
     # fmod.glsl
     "fmod": Function("vk_fmod", _TWO),
     "remainder": Function("vk_remainder", _TWO, ulp=0.5),

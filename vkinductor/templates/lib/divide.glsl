@@ -20,7 +20,8 @@ float vk_div_rest(float x, float q, float y) {
     return rest;
 }
 
-// x / y rounded to nearest even, whatever the device's division: what whole quotients are taken from. Both are brought near
+// x / y rounded to nearest, whatever the device's division (exact quotients are exact; within 2^-20 units of a tie either
+// neighbour): what whole quotients are taken from. Both are brought near
 // 1 first, where no product of halves is subnormal; a quotient that is subnormal itself is the device's own.
 float vk_div_rn(float x, float y) {
     float ay = vk_abs(y);
