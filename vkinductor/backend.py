@@ -27,6 +27,11 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+# Options of our own -> the Inductor setting that carries each: it is part of the cache key and reaches the backward.
+# recording: partitions of kernels are recorded and replayed (codegen/recording.py).
+OWN_OPTIONS: dict[str, str] = {"recording": "graph_partition"}
+
+
 def valid_options() -> list[str]:
     """Names that ``options=`` accepts: Inductor's settings, except those this backend fixes."""
     from torch._inductor import list_options
@@ -35,7 +40,7 @@ def valid_options() -> list[str]:
 
     # The module's list holds its private names too.
     public = {name for name in list_options() if not name.startswith("_") and not name.isupper()}
-    return sorted(public - set(FIXED))
+    return sorted((public | set(OWN_OPTIONS)) - set(FIXED))
 
 
 def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -52,7 +57,7 @@ def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, A
     for option, value in (options or {}).items():
         key = option.replace("-", "_")
         _check_option(option, key, value)
-        patches[key] = value
+        patches[OWN_OPTIONS.get(key, key)] = value
     return patches
 
 
@@ -64,7 +69,7 @@ def _check_option(option: str, key: str, value: Any) -> None:
         close = difflib.get_close_matches(key, valid, n=3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise ValueError(f"unknown option {option!r} for backend 'vulkan'.{hint} Valid options: {', '.join(valid)}")
-    default = functools.reduce(getattr, key.split("."), config)
+    default = functools.reduce(getattr, OWN_OPTIONS.get(key, key).split("."), config)
     kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(type(default))
     if kinds is not None and value is not None and type(value) not in kinds:
         raise ValueError(

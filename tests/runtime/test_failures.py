@@ -187,13 +187,13 @@ def test_device_loss_is_sticky_and_names_the_kernels(fresh_device, kernels):
     device = fresh_device()
     a, b = device.memory.allocate(4000), device.memory.allocate(4000)
     kernels.run_scale_add(device, a, b, 1000)
-    device.stream._submissions._vk = _LosesTheDevice(device.vk)
+    device.stream.submissions._vk = _LosesTheDevice(device.vk)
     with pytest.raises(DeviceLostError, match="scale_add"):
         device.stream.synchronize()
     for call in (device.stream.synchronize, lambda: kernels.run_scale_add(device, a, b, 1000)):
         with pytest.raises(DeviceLostError, match="new process"):
             call()
-    device.stream._submissions._vk = device.vk
+    device.stream.submissions._vk = device.vk
     device.memory.free(a)  # what is only bookkeeping still works
 
 

@@ -22,6 +22,7 @@ def register() -> None:
 
     compat.check()
     compat.treat_as_gpu("vulkan")
+    compat.partition_kernels("vulkan")
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
     register_device_op_overrides("vulkan", VulkanDeviceOps())

@@ -20,6 +20,7 @@ TESTED = ("2.11", "2.12", "2.13", "2.14")
 _NEEDED = (
     ("torch._inductor.utils", "GPU_TYPES"),
     ("torch._inductor.scheduler", "Scheduler.create_backend"),
+    ("torch._inductor.scheduler", "Scheduler.should_partition"),
     ("torch._inductor.codegen.simd", "SIMDKernel.codegen_iteration_ranges_entry"),
     ("torch._inductor.codegen.simd", "SIMDScheduling.codegen_node_schedule"),
     ("torch._inductor.codegen.common", "register_backend_for_device"),
@@ -65,6 +66,33 @@ def size_hint(expr: Any) -> int:
     if isinstance(expr, (int, sympy.Integer)):
         return int(expr)
     return int(V.graph.sizevars.optimization_hint(expr, fallback=1024))
+
+
+def partition_kernels(device_type: str) -> None:
+    """Let Inductor put runs of ``device_type``'s kernels into functions of their own (``config.graph_partition``).
+
+    For other devices it goes on deciding as before.
+    """
+    from torch._inductor import ir, scheduler
+
+    original = scheduler.Scheduler.should_partition
+    if getattr(original, "vkinductor", False):
+        return
+
+    def is_kernel(node: Any) -> bool:
+        if isinstance(node, scheduler.FusedSchedulerNode):
+            return all(map(is_kernel, node.snodes))
+        return isinstance(node, scheduler.SchedulerNode) and not isinstance(node.node, ir.ExternKernel)
+
+    @functools.wraps(original)
+    def should_partition(self: Any, node: Any, *args: Any, **kwargs: Any) -> Any:
+        device = node.get_device()
+        if device is None or device.type != device_type:
+            return original(self, node, *args, **kwargs)
+        return None if is_kernel(node) else f"not a {device_type} kernel"
+
+    should_partition.vkinductor = True  # type: ignore[attr-defined]
+    scheduler.Scheduler.should_partition = should_partition  # type: ignore[method-assign]
 
 
 def treat_as_gpu(device_type: str) -> None:

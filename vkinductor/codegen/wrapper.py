@@ -30,6 +30,7 @@ class VulkanWrapper(PythonWrapperCodegen):
         self.imports.splice(
             """
             from vkinductor.codegen.launch import vulkan_kernel
+            from vkinductor.codegen.recording import recorded
             from vkinductor.device.storage import empty as empty_strided_vulkan
             """,
             strip=True,
@@ -60,6 +61,11 @@ class VulkanWrapper(PythonWrapperCodegen):
 
 class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
     """The same inside a subgraph."""
+
+    def write_launcher_fn_call_get_indent(self) -> int:
+        if self.partition_signatures is not None:
+            self.prefix.writeline("@recorded")
+        return super().write_launcher_fn_call_get_indent()
 
     make_allocation = VulkanWrapper.make_allocation
     write_kernel_call = VulkanWrapper.write_kernel_call

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_cha
 class Layout:
     """Size, stride and dtype of a tensor in the form DLPack wants, ready to be used again."""
 
-    __slots__ = ("head", "keep", "nbytes", "shape_pointer", "stride_pointer", "view_dtype")
+    __slots__ = ("dtype", "head", "keep", "nbytes", "shape_pointer", "size", "stride", "stride_pointer", "view_dtype")
 
     def __init__(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> None:
         entry = DTYPES.get(dtype)
@@ -53,6 +54,7 @@ class Layout:
             )
         if len(size) != len(stride) or any(n < 0 for n in size) or any(s < 0 for s in stride):
             raise RuntimeError(f"cannot make a tensor of size {list(size)} and stride {list(stride)}")
+        self.size, self.stride, self.dtype = tuple(size), tuple(stride), dtype
         self.view_dtype = dtype if entry.dlpack is None else None
         dlpack = entry.dlpack or DTYPES[_BYTES_BY_SIZE[dtype.itemsize]].dlpack
         assert dlpack is not None
@@ -77,6 +79,8 @@ class Ledger:
     def __init__(self, memory: Any) -> None:
         self._memory = memory
         self._lock = threading.Lock()
+        # Added without the lock, by finalizers: entries of storages that outlive what owned their memory.
+        self.orphans: deque[tuple[int, int]] = deque()
         self._young: list[tuple[int, int]] = []
         self._old: list[tuple[int, int]] = []
         self._since_full = 0
@@ -99,6 +103,8 @@ class Ledger:
         there were."""
         with self._lock:
             candidates, self._young = self._young, []
+            while self.orphans:
+                candidates.append(self.orphans.popleft())
             if full:
                 candidates += self._old
                 self._old = []
@@ -160,13 +166,31 @@ class TorchDevice:
         Raises:
             VulkanOutOfMemoryError: also after every dead storage has been given back.
         """
-        nbytes = layout.nbytes or 1  # an empty tensor still has an address of its own
+        captures = self.stream.captures
+        if captures.by_thread and (capture := captures.current) is not None:
+            return self.at(layout, capture.resource(layout.nbytes or 1, layout))
+        address = self.allocate(layout.nbytes)
+        tensor = self.at(layout, address)
+        weak: Any = tensor.untyped_storage()._weak_ref()
+        self.ledger.add(weak, address)
+        return tensor
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of fresh memory, which the caller frees or hands to the ledger.
+
+        Raises:
+            VulkanOutOfMemoryError: also after every dead storage has been given back.
+        """
+        nbytes = nbytes or 1  # an empty tensor still has an address of its own
         try:
-            address = self._allocate(nbytes)
+            return self._allocate(nbytes)
         except VulkanOutOfMemoryError:
             if not self.ledger.sweep():
                 raise
-            address = self._allocate(nbytes)
+            return self._allocate(nbytes)
+
+    def at(self, layout: Layout, address: int) -> torch.Tensor:
+        """A tensor over memory that the caller owns."""
         # The capsule comes first: making it may run the garbage collector and so, through somebody's __del__,
         # this method.
         capsule = _new_capsule(self._managed, b"dltensor", None)
@@ -177,8 +201,6 @@ class TorchDevice:
             words[3] = layout.shape_pointer
             words[4] = layout.stride_pointer
             tensor = _from_dlpack(capsule)
-        weak: Any = tensor.untyped_storage()._weak_ref()
-        self.ledger.add(weak, address)
         if layout.view_dtype is not None:
             return torch.ops.aten.view.dtype.redispatch(_CPU, tensor, layout.view_dtype)
         return tensor

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vkinductor.runtime.deviceinfo import Limits
@@ -116,13 +116,22 @@ class ArgumentLayout:
             "#define ARG vk_args_block.args\n"
         )
 
+    def unpack(self, data: bytes) -> tuple[Any, ...]:
+        """The values in declared order behind packed arguments (pointers as they were packed)."""
+        values = dict(zip(self.storage_order, self._struct.unpack(data), strict=True))
+        return tuple(values[i] for i in range(len(self.fields)))
+
+    @cached_property
+    def _struct(self) -> struct.Struct:
+        return struct.Struct("<" + "".join(KINDS[self.fields[i][1]][1] for i in self.storage_order))
+
     def packer(self, bias: int = 0) -> Callable[..., bytes]:
         """A function of the values in declared order that returns the packed bytes.
 
         bias: subtracted from every non-null pointer (poison mode hands out biased addresses, see `memory`).
         Integers out of range raise `struct.error`; floats too large for an "f32" raise `OverflowError`.
         """
-        layout = struct.Struct("<" + "".join(KINDS[self.fields[i][1]][1] for i in self.storage_order))
+        layout = self._struct
         in_order = self.storage_order == tuple(range(len(self.fields)))
         if in_order and not (bias and any(kind == "ptr" for _, kind in self.fields)):
             return layout.pack

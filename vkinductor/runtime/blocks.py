@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # of.
 ALIGNMENT = 256
 
-_USAGE = 0x1 | 0x2 | 0x20 | 0x20000  # transfer source and destination, storage, shader device address
+_USAGE = 0x1 | 0x2 | 0x20 | 0x100 | 0x20000  # transfer source and destination, storage, indirect, device address
 _ALLOCATE_DEVICE_ADDRESS = 0x2
 
 

@@ -112,8 +112,10 @@ class HazardTracker:
 
     __slots__ = (
         "_all_before_transfer",
+        "_compute_after_program",
         "_compute_compute",
         "_compute_transfer",
+        "_transfer_after_program",
         "_transfer_compute",
         "_transfer_transfer",
     )
@@ -124,6 +126,12 @@ class HazardTracker:
         self._transfer_transfer = _Accesses()
         self._compute_transfer: list[tuple[Ranges, Ranges]] = []
         self._all_before_transfer = False
+        self._compute_after_program = self._transfer_after_program = False
+
+    def program(self) -> None:
+        """A recorded program, which waits for everything before it: the next command of each stage waits for it."""
+        self.clear()
+        self._compute_after_program = self._transfer_after_program = True
 
     def clear(self) -> None:
         """Forget everything: the device is idle and its writes are visible."""
@@ -132,6 +140,7 @@ class HazardTracker:
         self._transfer_transfer.clear()
         self._compute_transfer.clear()
         self._all_before_transfer = False
+        self._compute_after_program = self._transfer_after_program = False
 
     def compute(self, reads: Ranges, writes: Ranges) -> int:
         """A dispatch that reads and writes these ranges; an in-place range is no hazard with itself."""
@@ -147,6 +156,9 @@ class HazardTracker:
         if len(pending) > MAX_UNORDERED_DISPATCHES:
             pending.clear()
             self._all_before_transfer = True
+        if self._compute_after_program:
+            self._compute_after_program = False
+            mask |= COMPUTE_WRITE | COMPUTE_READ
         return mask
 
     def transfer(self, reads: Ranges, writes: Ranges) -> int:
@@ -161,6 +173,9 @@ class HazardTracker:
             self._compute_transfer.clear()
             self._all_before_transfer = False
         self._transfer_compute.add(reads, writes)
+        if self._transfer_after_program:
+            self._transfer_after_program = False
+            mask |= COMPUTE_WRITE | COMPUTE_READ
         return mask
 
     def _conflicts_with_compute(self, reads: Ranges, writes: Ranges) -> bool:

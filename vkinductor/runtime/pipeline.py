@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vkinductor.runtime.abi import ArgumentLayout
@@ -61,6 +61,14 @@ class KernelSource:
     specialization: tuple[tuple[int, int | float | bool], ...] = ()
     subgroup_size: int | None = None
     full_subgroups: bool = False
+
+    def with_argument_block(self) -> KernelSource:
+        """The same kernel reading its arguments from an argument block."""
+        if not self.inline_args or not self.layout.fields:
+            return self
+        declared = self.layout.glsl(inline=True)
+        assert self.glsl.count(declared) == 1, f"{self.name} does not declare its arguments as its layout does"
+        return replace(self, glsl=self.glsl.replace(declared, self.layout.glsl(inline=False)), inline_args=False)
 
 
 class Pipeline:

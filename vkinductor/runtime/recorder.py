@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from vkinductor.runtime.barriers import TO_TRANSFER, Barriers
 from vkinductor.runtime.errors import VulkanError
 from vkinductor.runtime.hazards import HazardTracker, Ranges, ranges_overlap
+from vkinductor.runtime.replay.capture import Captures
+from vkinductor.runtime.replay.resources import SharedResources
 from vkinductor.runtime.stats import counters
 from vkinductor.runtime.submissions import Slot, Submissions
 from vkinductor.runtime.timestamps import Timer, TimestampPool
@@ -41,9 +43,11 @@ class Recorder:
         self.lock = threading.RLock()
         self._memory = device.memory
         self._ffi, self._vk = device.ffi, device.vk
-        self._barriers = Barriers(device.ffi, device.vk, device.info.features.synchronization2)
-        self._submissions = Submissions(device, self._barriers)
+        self.barriers = Barriers(device.ffi, device.vk, device.info.features.synchronization2)
+        self.submissions = Submissions(device, self.barriers)
         self._hazards = HazardTracker()
+        self.shared = SharedResources(device)
+        self.captures = Captures()
         self._timestamps = TimestampPool(device, self)
         self._max_dispatches, self._max_bytes, self._max_flops = _SUBMIT_LIMITS[device.info.kind]
         self._submit_at = _FIRST_SUBMIT
@@ -57,18 +61,19 @@ class Recorder:
 
     def synchronize(self) -> None:
         """Submit what is recorded and wait until the device has finished everything."""
+        self.captures.refuse("a wait for the device")
         with self.lock:
-            if self._submissions.failure is not None:
-                raise self._submissions.failure
+            if self.submissions.failure is not None:
+                raise self.submissions.failure
             self._submit()
-            self._wait(self._submissions.submitted)
+            self._wait(self.submissions.submitted)
             self._became_idle()
 
     @property
     def idle(self) -> bool:
         """Whether nothing is recorded and the device has finished everything submitted."""
         with self.lock:
-            submissions = self._submissions
+            submissions = self.submissions
             return submissions.current is None and submissions.completed() >= submissions.submitted
 
     @contextmanager
@@ -87,58 +92,59 @@ class Recorder:
 
     def fail(self, error: VulkanError) -> None:
         """Make every later operation raise `error` (a fork, a closed device)."""
-        self._submissions.failure = error
+        self.submissions.failure = error
 
     def abandon(self, error: VulkanError) -> None:
         """After a fork, in the child: forget the lock, whose holder is gone, and fail from now on."""
         self.lock = threading.RLock()
-        self._submissions.current = None
+        self.submissions.current = None
         self.fail(error)
 
     @property
     def failure(self) -> VulkanError | None:
         """The sticky error, if there is one."""
-        return self._submissions.failure
+        return self.submissions.failure
 
     def close(self) -> None:
         """Free the command buffers; the device must be idle or lost."""
         with self.lock:
             self._timestamps.close()
-            self._submissions.close()
+            self.shared.close()
+            self.submissions.close()
             self.fail(VulkanError("the device was closed"))
 
     def command(self) -> Any:
         """The command buffer being recorded, begun if need be; for `timestamps`, which holds the lock."""
-        return (self._submissions.current or self._begin()).command
+        return (self.submissions.current or self._begin()).command
 
     def _begin(self) -> Slot:
         self._bound = None
         self._bytes = self._flops = 0
-        return self._submissions.begin()
+        return self.submissions.begin()
 
     def _submit(self) -> None:
-        if self._submissions.current is None:
+        if self.submissions.current is None:
             return
-        self._submissions.submit()
+        self.submissions.submit()
         self._submit_at = min(self._submit_at * 2, self._max_dispatches)
 
     def _wait(self, value: int) -> None:
-        submissions = self._submissions
+        submissions = self.submissions
         submissions.wait(value)
         if submissions.current is None and value >= submissions.submitted:
             self._became_idle()
 
     def _became_idle(self) -> None:
         self._hazards.clear()
-        self._submissions.forget()
+        self.submissions.forget()
         self._submit_at = _FIRST_SUBMIT
 
     def _transfer(self, name: str, reads: Ranges, writes: Ranges) -> Any:
         """The command buffer for a transfer, after any barrier it needs."""
-        slot = self._submissions.current or self._begin()
+        slot = self.submissions.current or self._begin()
         mask = self._hazards.transfer(reads, writes)
         if mask:
-            self._barriers.record(slot.command, mask, TO_TRANSFER)
+            self.barriers.record(slot.command, mask, TO_TRANSFER)
             counters.barriers += 1
         slot.journal.append((name, reads, writes))
         return slot.command
@@ -146,7 +152,7 @@ class Recorder:
     def _after_transfer(self, nbytes: int) -> None:
         counters.copies += 1
         self._bytes += nbytes
-        current = self._submissions.current
+        current = self.submissions.current
         if self._bytes >= self._max_bytes or (current is not None and len(current.journal) >= self._submit_at):
             self._submit()
 
@@ -155,9 +161,9 @@ class Recorder:
 
     def _last_user(self, lo: int, hi: int, by_writes_only: bool = False) -> Slot | None:
         """The newest unfinished submission (or the one being recorded) that touches [lo, hi)."""
-        if self._submissions.failure is not None:
-            raise self._submissions.failure
-        for slot in self._submissions.in_flight():
+        if self.submissions.failure is not None:
+            raise self.submissions.failure
+        for slot in self.submissions.in_flight():
             for _, reads, writes in reversed(slot.journal):
                 if ranges_overlap(writes, lo, hi) or (not by_writes_only and ranges_overlap(reads, lo, hi)):
                     return slot

@@ -23,6 +23,7 @@ from vkinductor.runtime.stats import counters
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
     from vkinductor.runtime.pipeline import Pipeline
+    from vkinductor.runtime.replay.program import Instance
 
 # Host memory rings: (bytes of a chunk, chunks).
 _ARGUMENT_RING = (256 << 10, 16)
@@ -43,7 +44,7 @@ class Stream(Recorder):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         vk, limits = device.vk, device.info.limits
-        self._bias = device.memory.bias
+        self.bias = device.memory.bias
         self._bind, self._push, self._dispatch = vk.vkCmdBindPipeline, vk.vkCmdPushConstants, vk.vkCmdDispatch
         self._pipelines, self._limits, self._kind = device.pipelines, limits, device.info.kind
         self._max_groups = limits.max_workgroup_count
@@ -51,7 +52,7 @@ class Stream(Recorder):
         self._push_data = device.ffi.new("char[]", max(limits.max_push_constants, 128))
         self._push_view = device.ffi.buffer(self._push_data)
         self._region = device.ffi.new("VkBufferCopy *")
-        plan, numbers = device.blocks.plan, self._submissions
+        plan, numbers = device.blocks.plan, self.submissions
 
         def ring(memory_type: int, chunk_bytes: int, chunks: int) -> HostRing:
             next_value, completed = numbers.next_value, numbers.completed
@@ -83,6 +84,9 @@ class Stream(Recorder):
             DeviceLostError: the device was lost, now or before.
         """
         x, y, z = groups
+        if self.captures.by_thread and (capture := self.captures.current) is not None:
+            capture.dispatch(pipeline, groups, args, reads, writes)
+            return
         if not (x and y and z):
             return
         max_x, max_y, max_z = self._max_groups
@@ -94,13 +98,13 @@ class Stream(Recorder):
         with self.lock:
             if not pipeline.inline_args:
                 args = self._argument_block(args)
-            slot = self._submissions.current
+            slot = self.submissions.current
             if slot is None:
                 slot = self._begin()
             command = slot.command
             mask = self._hazards.compute(reads, writes)
             if mask:
-                self._barriers.record(command, mask, TO_COMPUTE)
+                self.barriers.record(command, mask, TO_COMPUTE)
                 counters.barriers += 1
             if pipeline is not self._bound:
                 self._bind(command, _BIND_COMPUTE, pipeline.handle)
@@ -123,7 +127,16 @@ class Stream(Recorder):
             return args
         piece = self._arguments.take(len(args))
         ctypes.memmove(piece.host, args, len(args))
-        return struct.pack("<Q", piece.address - self._bias)
+        return struct.pack("<Q", piece.address - self.bias)
+
+    def replay(self, instance: Instance, name: str, dispatches: int, barriers: int) -> None:
+        """Submit a recorded program (see `replay.program`), which is filled in. The lock is held."""
+        entry = (name, instance.reads, instance.writes)
+        instance.value = self.submissions.submit_program(instance.command, entry)
+        self._hazards.program()
+        counters.replays += 1
+        counters.dispatches += dispatches
+        counters.barriers += barriers + 1
 
     # Transfers.
 
@@ -133,6 +146,7 @@ class Stream(Recorder):
         """
         if nbytes <= 0 or dst == src:
             return
+        self.captures.refuse("a copy")
         with self.lock:
             if self._is_cpu and self._unused(dst, nbytes) and self._unused(src, nbytes, by_writes_only=True):
                 to, source = self._memory.host_view(dst, nbytes), self._memory.host_view(src, nbytes)
@@ -181,6 +195,7 @@ class Stream(Recorder):
         """
         if nbytes <= 0:
             return
+        self.captures.refuse("a fill")
         self._check_range(dst, nbytes)
         width = width or (1 if 0 <= value < 256 else 4)
         pattern = (value & ((1 << 8 * width) - 1)).to_bytes(width, "little") * (4 // width)
@@ -221,6 +236,7 @@ class Stream(Recorder):
         """Copy host memory to the device. The host memory has been read when this returns."""
         if nbytes <= 0:
             return
+        self.captures.refuse("an upload")
         self._check_range(dst, nbytes)
         counters.h2d_bytes += nbytes
         with self.lock:
@@ -243,6 +259,7 @@ class Stream(Recorder):
         """Copy device memory to the host; waits for the commands that wrote it, and only those."""
         if nbytes <= 0:
             return
+        self.captures.refuse("a download")
         self._check_range(src, nbytes)
         counters.d2h_bytes += nbytes
         with self.lock:
@@ -261,7 +278,7 @@ class Stream(Recorder):
                 command = self._transfer("download", ((src + at, size),), ())
                 offset = src + at - block.base + block.skew
                 self._record_copy(command, block.buffer, offset, piece.block.buffer, piece.offset, size)
-                value = self._submissions.next_value()
+                value = self.submissions.next_value()
                 self._after_transfer(size)
                 self._submit()
                 if waiting:

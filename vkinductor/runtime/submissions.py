@@ -77,7 +77,7 @@ class Submissions:
         self._value = ffi.new("uint64_t *")
         self._begin_info = ffi.new("VkCommandBufferBeginInfo *")
         self._begin_info.sType, self._begin_info.flags = 42, 1  # one-time submit
-        self._commands = ffi.new("VkCommandBuffer[1]")
+        self._commands = ffi.new("VkCommandBuffer[2]")
         timeline = ffi.new("VkTimelineSemaphoreSubmitInfo *")
         timeline.sType = 1000207003
         timeline.signalSemaphoreValueCount, timeline.pSignalSemaphoreValues = 1, self._value
@@ -122,6 +122,14 @@ class Submissions:
         """The slot being recorded; starts one (and waits for its last use) when there is none."""
         if self.current is not None:
             return self.current
+        slot = self._next_slot()
+        self._check(self._vk.vkResetCommandPool(self._device.handle, slot.pool, 0), "vkResetCommandPool")
+        self._check(self._vk.vkBeginCommandBuffer(slot.command, self._begin_info), "vkBeginCommandBuffer")
+        self.current = slot
+        return slot
+
+    def _next_slot(self) -> Slot:
+        """The next slot of the ring, after its last use has finished."""
         if self.failure is not None:
             raise self.failure
         if len(self._slots) < SLOTS:
@@ -130,13 +138,35 @@ class Submissions:
         else:
             slot = self._slots[self._at]
             self.wait(slot.value)
-            self._check(self._vk.vkResetCommandPool(self._device.handle, slot.pool, 0), "vkResetCommandPool")
         self._at = (self._at + 1) % SLOTS
         slot.journal = []
         slot.value = self.next_value()
-        self._check(self._vk.vkBeginCommandBuffer(slot.command, self._begin_info), "vkBeginCommandBuffer")
-        self.current = slot
         return slot
+
+    def submit_program(self, command: Any, entry: Entry) -> int:
+        """Submit a recorded command buffer, after what is being recorded, in one submit; returns its value.
+
+        The command buffer ends with a barrier to the host.
+        """
+        slot = self.current
+        if slot is None:
+            slot = self._next_slot()
+            self._commands[0] = command
+        else:
+            self.current = None
+            self._check(self._vk.vkEndCommandBuffer(slot.command), "vkEndCommandBuffer")
+            self._commands[0], self._commands[1] = slot.command, command
+            self._submit_info.commandBufferCount = 2
+        slot.journal.append(entry)
+        self._value[0] = slot.value
+        self.submitted = slot.value
+        try:
+            result = self._vk.vkQueueSubmit(self._device.queue, 1, self._submit_info, self._ffi.NULL)
+        finally:
+            self._submit_info.commandBufferCount = 1
+        self._check(result, "vkQueueSubmit")
+        counters.submits += 1
+        return slot.value
 
     def submit(self) -> None:
         """Submit what is recorded, if anything."""

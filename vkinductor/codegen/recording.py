@@ -1,0 +1,273 @@
+"""Recorded partitions: the second call of a generated function is captured, later ones replay a recorded program.
+
+A partition is a function that Inductor writes around kernels alone (``compat.partition_kernels``): operators that run
+outside, CPU fallbacks among them, stand between partitions. So what a partition does is known from the dispatches of
+one call: it is run on stand-ins for memory (``runtime.replay.capture``), and everything it dispatches is noted.
+
+When a call is replayed and when not:
+
+* not the first call, and none while the device traces kernels or another capture is on;
+* not a partition of fewer than ``MIN_LAUNCHES`` kernels: a dispatch costs less than a submit;
+* not a call whose written inputs overlap other inputs in memory: its program knows no such hazard;
+* numbers and sizes are part of a key; each new key is captured again (which costs what the Python program costs) and
+  fills in the same program, unless it runs other kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vkinductor.device.registry import registry
+from vkinductor.device.storage import Layout, TorchDevice
+from vkinductor.runtime.errors import UnsupportedError
+from vkinductor.runtime.replay.capture import Capture, CaptureRefused
+from vkinductor.runtime.replay.recording import Binding, Recording
+
+from .slots import OutputSlots
+
+MIN_LAUNCHES = 2
+# Programs of one partition: shapes that run other kernels (an empty batch, say).
+MAX_RECORDINGS = 8
+
+_reinterpret: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
+
+_partitions: weakref.WeakSet[RecordedPartition] = weakref.WeakSet()
+
+
+@dataclass(frozen=True)
+class Output:
+    """One result of a call: a constant, an argument, or a view of an argument or of a new tensor.
+
+    source: position among the call's arguments, or ``-1 - k`` for the k-th new tensor. view: (size, stride, offset in
+    elements from the source's first), None for the source itself.
+    """
+
+    source: int | None
+    view: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
+    constant: Any = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How one key is replayed. new: the layouts of the new tensors, as ``Recording.outputs`` has them."""
+
+    recording: Recording
+    binding: Binding
+    slots: tuple[OutputSlots, ...]
+    new: tuple[Layout, ...]
+    outputs: tuple[Output, ...]
+
+
+class RecordedPartition:
+    """Wraps a generated function ``fn(args: list) -> tuple``, which may empty its list. Thread-safe."""
+
+    def __init__(self, fn: Callable[[list[Any]], Any]) -> None:
+        self.fn = fn
+        self.name = fn.__name__
+        self.refused: str | None = None
+        self._lock = threading.RLock()
+        self._device: TorchDevice | None = None
+        self._tensors: list[int] = []  # positions of device tensors; the others make up the key
+        self._others: list[int] = []
+        self._before: tuple[int, ...] | None = None  # addresses of the first call
+        self._entries: dict[Any, Entry] = {}
+        self._recordings: list[tuple[Recording, tuple[OutputSlots, ...]]] = []
+        self._checked: tuple[int, ...] = ()  # addresses whose inputs were seen not to overlap
+        _partitions.add(self)
+
+    def __call__(self, args: list[Any]) -> Any:
+        """Run on ``args``: tensors and numbers in the positions of the first call."""
+        device = registry.current()
+        if (
+            device is None
+            or self.refused is not None
+            or device.stream.captures.by_thread
+            or getattr(device.stream, "tracer", None) is not None
+        ):
+            return self.fn(args)
+        with self._lock:
+            if device is not self._device:
+                self._start(device, args)
+                return self.fn(args)
+            addresses = tuple([args[i].data_ptr() for i in self._tensors])
+            key = tuple([_scalar(args[i]) for i in self._others]) if self._others else ()
+            for _ in range(3):
+                entry = self._entries.get(key) or self._capture(device, key, args, addresses)
+                if entry is None:
+                    return self.fn(args)
+                if entry.recording.written_inputs and not self._apart(entry, addresses):
+                    return self.fn(args)
+                result = self._replay(entry, args, addresses)
+                if result is not None:
+                    args.clear()
+                    return result
+                self._forget(entry.recording)
+            return self.fn(args)
+
+    def _start(self, device: TorchDevice, args: list[Any]) -> None:
+        self._clear()
+        self._device = device
+        self._tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.device.type == "vulkan"]
+        here = set(self._tensors)
+        self._others = [i for i in range(len(args)) if i not in here]
+        self._before = tuple(args[i].data_ptr() for i in self._tensors)
+        if any(isinstance(args[i], torch.Tensor) and args[i].dim() for i in self._others):
+            self.refused = "a CPU tensor among its arguments"
+
+    def _replay(self, entry: Entry, args: list[Any], addresses: tuple[int, ...]) -> tuple[Any, ...] | None:
+        """The results of a replay, None when the recording has to be bound anew."""
+        recording = entry.recording
+        if recording.program is None or recording.moved(addresses):
+            return None
+        slots = [pool.take(layout.nbytes) for pool, layout in zip(entry.slots, entry.new, strict=True)]
+        if not recording.replay(entry.binding, (*addresses, *[slot.address for slot in slots])):
+            return None
+        lent = zip(entry.slots, slots, entry.new, strict=True)
+        new = [pool.lend(slot, layout) for pool, slot, layout in lent]
+        results = []
+        for output in entry.outputs:
+            if output.source is None:
+                results.append(output.constant)
+                continue
+            source = args[output.source] if output.source >= 0 else new[-1 - output.source]
+            results.append(source if output.view is None else _reinterpret(source, *output.view))
+        return tuple(results)
+
+    # Capturing.
+
+    def _capture(self, device: TorchDevice, key: Any, args: list[Any], addresses: tuple[int, ...]) -> Entry | None:
+        try:
+            with device.stream.captures.on(device.stream) as capture:
+                stand_ins, call = self._stand_ins(device, capture, args)
+                results = self.fn(call)
+                outputs, new = self._describe(capture, stand_ins, results)
+            if len(capture.launches) < MIN_LAUNCHES:
+                raise CaptureRefused(f"{len(capture.launches)} kernels")
+        except (CaptureRefused, UnsupportedError) as error:
+            if not self._recordings:  # else it is this key (an empty batch) that cannot be recorded
+                self.refused = str(error)
+            return None
+        recording, slots = self._recording(device, capture, new, addresses)
+        binding = recording.bind(key, capture)
+        layouts = tuple(capture.notes[r] for r in new)
+        entry = Entry(recording, binding, slots, layouts, outputs)
+        # What was bound to an earlier program of this recording is gone, and so is what its LRU dropped.
+        self._entries = {k: e for k, e in self._entries.items() if e.recording.bindings.get(k) is e.binding}
+        self._entries[key] = entry
+        return entry
+
+    def _stand_ins(self, device: TorchDevice, capture: Capture, args: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Stand-ins for the device tensors, and the list of arguments for a captured call."""
+        call = list(args)
+        stand_ins = []
+        for i in self._tensors:
+            layout = device.layout(args[i].size(), args[i].stride(), args[i].dtype)
+            tensor = device.at(layout, capture.resource(layout.nbytes, layout))
+            stand_ins.append(tensor)
+            call[i] = tensor
+        return stand_ins, call
+
+    def _describe(
+        self, capture: Capture, stand_ins: list[Any], results: Sequence[Any]
+    ) -> tuple[tuple[Output, ...], tuple[int, ...]]:
+        """What the results are, and which resources are new tensors."""
+        outputs: list[Output] = []
+        new: list[int] = []
+        known = {id(tensor): i for tensor, i in zip(stand_ins, self._tensors, strict=True)}
+        for result in results:
+            if not isinstance(result, torch.Tensor):
+                outputs.append(Output(None, constant=result))
+                continue
+            if id(result) in known:
+                outputs.append(Output(known[id(result)]))
+                continue
+            if result.device.type != "vulkan":
+                raise CaptureRefused(f"a result on {result.device}")
+            resource = capture.pointer(result.untyped_storage().data_ptr()).resource
+            layout = capture.notes[resource]
+            if layout.dtype != result.dtype:
+                raise CaptureRefused(f"a result that sees {layout.dtype} as {result.dtype}")
+            if resource < len(self._tensors):
+                source = self._tensors[resource]
+            else:
+                if resource not in new:
+                    new.append(resource)
+                source = -1 - new.index(resource)
+            place = (tuple(result.size()), tuple(result.stride()), int(result.storage_offset()))
+            whole = source < 0 and place == (layout.size, layout.stride, 0)
+            outputs.append(Output(source, None if whole else place))
+        return tuple(outputs), tuple(new)
+
+    def _recording(
+        self, device: TorchDevice, capture: Capture, new: tuple[int, ...], addresses: tuple[int, ...]
+    ) -> tuple[Recording, tuple[OutputSlots, ...]]:
+        """The recording that this capture fits, or a new one."""
+        for recording, slots in self._recordings:
+            if recording.outputs == new and recording.fits(capture.launches, capture.sizes):
+                return recording, slots
+        recording = Recording(device.runtime, capture, len(self._tensors), new)
+        recording.settle(self._before or addresses, addresses)
+        slots = tuple(OutputSlots(device) for _ in new)
+        self._recordings.append((recording, slots))
+        if len(self._recordings) > MAX_RECORDINGS:
+            self._forget(self._recordings.pop(0)[0])
+        return recording, slots
+
+    def _forget(self, recording: Recording) -> None:
+        self._entries = {k: e for k, e in self._entries.items() if e.recording is not recording}
+
+    def _apart(self, entry: Entry, addresses: tuple[int, ...]) -> bool:
+        """Whether no input that the program writes overlaps another input."""
+        if addresses == self._checked:
+            return True
+        sizes = entry.binding.sizes
+        written = entry.recording.written_inputs
+        spans = sorted((a, a + sizes[r], r in written) for r, a in enumerate(addresses) if sizes[r])
+        end, end_written = 0, 0
+        for lo, hi, writes in spans:
+            if lo < end_written or (writes and lo < end):
+                return False
+            end = max(end, hi)
+            if writes:
+                end_written = max(end_written, hi)
+        self._checked = addresses
+        return True
+
+    def _clear(self) -> None:
+        self._entries = {}
+        self._recordings = []
+        self._checked = ()
+        self.refused = None
+
+    def trim(self) -> None:
+        """Free output memory that nobody uses, unless the partition is busy on another thread."""
+        if self._lock.acquire(blocking=False):
+            try:
+                for _, slots in self._recordings:
+                    for pool in slots:
+                        pool.trim()
+            finally:
+                self._lock.release()
+
+
+def _scalar(value: Any) -> Any:
+    """A number among the arguments; kernels read zero-dimensional CPU tensors as numbers."""
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def recorded(fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """What generated code decorates its partitions with."""
+    return functools.update_wrapper(RecordedPartition(fn), fn)
+
+
+def trim() -> None:
+    """Free the memory that recordings keep for outputs and nobody uses."""
+    for partition in list(_partitions):
+        partition.trim()

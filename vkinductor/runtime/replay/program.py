@@ -1,0 +1,160 @@
+"""A program on the device: command buffers that differ only in the argument memory they read.
+
+Owns how launches become commands: which arguments are push constants (fixed for good, and fastest to read) and which
+lie in argument memory (patched between submits), direct and indirect dispatches, barriers. What is fixed and what is
+patched is `recording`'s decision.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE, TO_HOST
+from vkinductor.runtime.errors import check
+from vkinductor.runtime.hazards import HazardTracker, Ranges
+from vkinductor.runtime.replay.resources import Arguments
+from vkinductor.runtime.stats import counters
+
+if TYPE_CHECKING:
+    from vkinductor.runtime.device import Device
+    from vkinductor.runtime.pipeline import Pipeline
+
+_STAGE_COMPUTE = 0x20
+_BIND_COMPUTE = 1
+_SIMULTANEOUS_USE = 0x4
+
+# The prologue also orders argument memory that the host wrote; a submit does that by itself.
+_GROUPS = struct.Struct("<III")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One dispatch of a program.
+
+    pushed: its arguments as push constants, None when they lie in argument memory at `args_at`. groups: workgroups,
+    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space.
+    """
+
+    pipeline: Pipeline
+    pushed: bytes | None
+    args_at: int
+    groups: tuple[int, int, int] | None
+    groups_at: int
+    reads: Ranges
+    writes: Ranges
+
+
+@dataclass
+class Instance:
+    """A recorded command buffer and its argument memory. `value`: of its latest submission.
+
+    `bound` says for what its memory is filled in; `reads`, `writes`: the ranges behind that.
+    """
+
+    command: Any
+    arguments: Arguments | None
+    view: Any
+    value: int = 0
+    bound: Any = None
+    addresses: tuple[int, ...] = ()
+    reads: list[tuple[int, int]] = field(default_factory=list)
+    writes: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Program:
+    """Steps in order, recorded once for each instance. The stream's lock is held by every caller.
+
+    `barriers`: pipeline barriers between the steps, after the one that every program begins with.
+    """
+
+    # Instances in flight at a time: the host fills in one while the device runs another.
+    MAX_INSTANCES = 3
+
+    def __init__(self, device: Device, steps: Sequence[Step], argument_bytes: int) -> None:
+        self._device = device
+        self.steps = tuple(steps)
+        self.argument_bytes = argument_bytes
+        self.barriers = 0
+        self._masks = self._barriers()
+        self._instances: list[Instance] = []
+
+    def _barriers(self) -> list[int]:
+        hazards = HazardTracker()
+        masks = [hazards.compute(step.reads, step.writes) for step in self.steps]
+        self.barriers = sum(map(bool, masks))
+        return masks
+
+    def instance(self, bound: Any, addresses: tuple[int, ...]) -> Instance:
+        """One that is filled in like this, or that may be: it is not in flight."""
+        instances = self._instances
+        for instance in instances:
+            if instance.bound is bound and instance.addresses == addresses:
+                return instance
+        submissions = self._device.stream.submissions
+        done = submissions.completed()
+        for instance in instances:
+            if instance.value <= done:
+                return instance
+        if len(instances) < self.MAX_INSTANCES:
+            instance = self._record()
+            instances.append(instance)
+            return instance
+        oldest = min(instances, key=lambda i: i.value)
+        submissions.wait(oldest.value)
+        return oldest
+
+    def _record(self) -> Instance:
+        device = self._device
+        ffi, vk, stream = device.ffi, device.vk, device.stream
+        shared = stream.shared
+        shared.collect(stream.submissions.completed())
+        arguments = shared.arguments(self.argument_bytes) if self.argument_bytes else None
+        command = shared.command_buffer()
+        begin = ffi.new("VkCommandBufferBeginInfo *")
+        begin.sType, begin.flags = 42, _SIMULTANEOUS_USE
+        check(vk.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
+        barriers = stream.barriers
+        barriers.record(command, ALL_SOURCES, TO_COMPUTE)
+        bound: Pipeline | None = None
+        push_data = ffi.new("char[]", max(device.info.limits.max_push_constants, 128))
+        for step, mask in zip(self.steps, self._masks, strict=True):
+            if mask:
+                barriers.record(command, mask, TO_COMPUTE)
+            pipeline = step.pipeline
+            if pipeline is not bound:
+                vk.vkCmdBindPipeline(command, _BIND_COMPUTE, pipeline.handle)
+                bound = pipeline
+            pushed = step.pushed
+            if pushed is None:
+                assert arguments is not None
+                pushed = struct.pack("<Q", arguments.address + step.args_at - stream.bias)
+            if pushed:
+                ffi.memmove(push_data, pushed, len(pushed))
+                vk.vkCmdPushConstants(command, pipeline.layout, _STAGE_COMPUTE, 0, len(pushed), push_data)
+            if step.groups is not None:
+                vk.vkCmdDispatch(command, *step.groups)
+            else:
+                assert arguments is not None
+                vk.vkCmdDispatchIndirect(command, arguments.block.buffer, arguments.offset + step.groups_at)
+        barriers.record(command, ALL_SOURCES, TO_HOST)
+        check(vk.vkEndCommandBuffer(command), "vkEndCommandBuffer")
+        counters.recordings += 1
+        view = None
+        if arguments is not None:
+            view = ffi.buffer(ffi.cast("char *", arguments.host), arguments.nbytes)
+        return Instance(command, arguments, view)
+
+    def retire(self) -> None:
+        """Give the command buffers back once they are no longer in flight. Any thread, any time."""
+        retired = self._device.stream.shared.retired
+        while self._instances:
+            instance = self._instances.pop()
+            retired.append((instance.value, instance.command, instance.arguments))
+
+
+def pack_groups(groups: tuple[int, int, int]) -> bytes:
+    """Workgroup counts as `vkCmdDispatchIndirect` reads them."""
+    return _GROUPS.pack(*groups)
