@@ -27,7 +27,11 @@ def _register_compiler() -> None:
 
 
 def _register_mirrors() -> None:
-    """Mirrors of dead CPU tensors go when device memory runs short; those of a device that was closed, at once."""
+    """Mirrors of dead CPU tensors and idle outputs of recordings go when device memory runs short.
+
+    Those of a device that was closed go at once.
+    """
+    from vkinductor.codegen import recording
     from vkinductor.offload.mirrors import mirrors
     from vkinductor.runtime import context
 
@@ -37,6 +41,7 @@ def _register_mirrors() -> None:
 
     def on_pressure() -> None:
         mirrors.sweep()
+        recording.trim()
         if free_tensors is not None:
             free_tensors()
 
@@ -108,16 +113,22 @@ def memory_stats() -> dict[str, int]:
 
 def empty_cache() -> int:
     """Give unused device memory back to the driver, after waiting for the device; returns the bytes released."""
-    return _swept().memory.empty_cache()
+    from vkinductor.runtime.replay.resources import release_scratch
+
+    device = _swept()
+    release_scratch(device.runtime)
+    return device.memory.empty_cache()
 
 
 def _swept() -> Any:
     """The open device, after the memory of dead tensors has been given back."""
+    from vkinductor.codegen import recording
     from vkinductor.device.registry import registry
     from vkinductor.offload.mirrors import mirrors
 
     device = registry.open()
     mirrors.sweep()
+    recording.trim()
     device.ledger.sweep()
     return device
 

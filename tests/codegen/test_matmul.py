@@ -243,3 +243,16 @@ def test_backward() -> None:
     y = compiled(f)(*moved)
     expected = f(*args)
     same(torch.autograd.grad(y.sum(), moved), torch.autograd.grad(expected.sum(), args), rtol=1e-4, atol=1e-4)
+
+
+def test_an_epilogue_that_could_overwrite_what_it_reads():
+    """Two fused nodes read x, the last one could take its place; a third could take that of an operand."""
+
+    def f(x, a, b):
+        x = x * 2
+        a = torch.sin(a)
+        y = torch.tanh(a @ b)
+        z = torch.where(y > x, y, -x)
+        return z.softmax(-1) + x, a.relu() + torch.tanh(a @ b.t()) * a
+
+    hold(f, torch.randn(16, 16), torch.randn(16, 16), torch.randn(16, 16))

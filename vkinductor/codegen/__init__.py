@@ -21,6 +21,7 @@ def register() -> None:
     from .wrapper import VulkanDeviceOps, VulkanWrapper
 
     compat.check()
+    compat.hide_from_dynamo()
     compat.treat_as_gpu("vulkan")
     compat.partition_kernels("vulkan")
     register_interface_for_device("vulkan", VulkanInterface)

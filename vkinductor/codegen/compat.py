@@ -6,6 +6,7 @@ Tried on torch 2.11, 2.13 and 2.14. ``check`` runs at registration and names wha
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -21,6 +22,7 @@ _NEEDED = (
     ("torch._inductor.utils", "GPU_TYPES"),
     ("torch._inductor.scheduler", "Scheduler.create_backend"),
     ("torch._inductor.scheduler", "Scheduler.should_partition"),
+    ("torch._inductor.scheduler", "Scheduler.graph_partition"),
     ("torch._inductor.codegen.simd", "SIMDKernel.codegen_iteration_ranges_entry"),
     ("torch._inductor.codegen.simd", "SIMDScheduling.codegen_node_schedule"),
     ("torch._inductor.codegen.common", "register_backend_for_device"),
@@ -28,6 +30,7 @@ _NEEDED = (
     ("torch._inductor.dtype_propagation", "promote_types"),
     ("torch._inductor.fx_passes.post_grad", "prepare_softmax_extra_check"),
     ("torch._dynamo.device_interface", "register_interface_for_device"),
+    ("torch._dynamo.trace_rules", "add"),
 )
 
 
@@ -68,6 +71,15 @@ def size_hint(expr: Any) -> int:
     return int(V.graph.sizevars.optimization_hint(expr, fallback=1024))
 
 
+def hide_from_dynamo() -> None:
+    """Keep Dynamo out of this package: it would trace the device's own Python into a user's graph, and an error from
+    there (a frame that ``fullgraph`` does not allow) ends the process where torch calls the device from C++."""
+    from torch._dynamo import trace_rules
+
+    for part in ("runtime", "device", "codegen", "offload"):
+        trace_rules.add(f"vkinductor.{part}")
+
+
 def partition_kernels(device_type: str) -> None:
     """Let Inductor put runs of ``device_type``'s kernels into functions of their own (``config.graph_partition``).
 
@@ -78,21 +90,71 @@ def partition_kernels(device_type: str) -> None:
     original = scheduler.Scheduler.should_partition
     if getattr(original, "vkinductor", False):
         return
+    partition = scheduler.Scheduler.graph_partition
 
     def is_kernel(node: Any) -> bool:
         if isinstance(node, scheduler.FusedSchedulerNode):
             return all(map(is_kernel, node.snodes))
+        if isinstance(node, scheduler.NopKernelSchedulerNode):  # a concatenation whose parts are written in place
+            return True
         return isinstance(node, scheduler.SchedulerNode) and not isinstance(node.node, ir.ExternKernel)
+
+    def belongs(node: Any) -> bool:
+        device = node.get_device()
+        return device is not None and device.type == device_type
 
     @functools.wraps(original)
     def should_partition(self: Any, node: Any, *args: Any, **kwargs: Any) -> Any:
-        device = node.get_device()
-        if device is None or device.type != device_type:
+        if not belongs(node):
             return original(self, node, *args, **kwargs)
-        return None if is_kernel(node) else f"not a {device_type} kernel"
+        if not is_kernel(node):
+            return f"not a {device_type} kernel"
+        return "a part of a buffer that others write, too" if node in self.vkinductor_outside else None
+
+    @functools.wraps(partition)
+    def graph_partition(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kernels = [belongs(node) and is_kernel(node) for node in self.nodes]
+        self.vkinductor_outside = {self.nodes[i] for i in split_buffers(kernels, shared_buffers(self.nodes))}
+        return partition(self, *args, **kwargs)
 
     should_partition.vkinductor = True  # type: ignore[attr-defined]
     scheduler.Scheduler.should_partition = should_partition  # type: ignore[method-assign]
+    scheduler.Scheduler.graph_partition = graph_partition  # type: ignore[method-assign]
+
+
+def shared_buffers(nodes: Sequence[Any]) -> list[set[int]]:
+    """For each buffer that several nodes write parts of (a concatenation): the positions of those nodes."""
+    from torch._inductor import ir
+
+    writers: dict[str, set[int]] = {}
+    for at, node in enumerate(nodes):
+        for output in node.get_outputs():
+            layout = output.node.get_output_spec()
+            while isinstance(layout, ir.NonOwningLayout):
+                base = layout.view.get_name()
+                writers.setdefault(base, set()).add(at)
+                layout = layout.view.get_layout()
+            writers.setdefault(output.get_name(), set()).add(at)
+    return [positions for positions in writers.values() if len(positions) > 1]
+
+
+def split_buffers(kernels: Sequence[bool], shared: Sequence[set[int]]) -> set[int]:
+    """Positions of kernels that must stay outside partitions.
+
+    Inductor (2.11 to 2.13) allocates a buffer in each partition that writes a part of it: all its writers have to be in
+    one. ``kernels``: which nodes are; ``shared``: positions of the writers of each buffer.
+    """
+    outside: set[int] = set()
+    while True:
+        number, partition = 0, []
+        for at, kernel in enumerate(kernels):
+            inside = kernel and at not in outside
+            number += not inside
+            partition.append(number if inside else -1)
+        broken = {at for writers in shared if len({partition[at] for at in writers}) > 1 for at in writers}
+        if broken <= outside:
+            return outside
+        outside |= broken
 
 
 def treat_as_gpu(device_type: str) -> None:

@@ -96,8 +96,8 @@ class VulkanTemplateKernel(VulkanKernel):
             indices = self.split_and_set_ranges(([*self.node.get_size()], []))
             indexer = self.node.get_layout().make_indexer()
             ops.store(self.node.get_name(), indexer(indices[0]), value)
+            # No decide_inplace_update(): other workgroups still read the operands when the first outputs are stored.
             for node in nodes:
-                node.decide_inplace_update()
                 mark_value_expressions(node._body)
                 node.codegen(self.split_and_set_ranges(node.get_ranges()))
             self.codegen_body()

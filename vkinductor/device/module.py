@@ -15,6 +15,7 @@ import torch
 from vkinductor.device import autocast, guards, random, storage
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError, VulkanError
+from vkinductor.runtime.replay.resources import release_scratch
 
 _Device = int | str | torch.device | None
 
@@ -159,6 +160,7 @@ def empty_cache() -> None:
     if open_device is not None:
         open_device.stream.synchronize()
         storage.sweep()
+        release_scratch(open_device.runtime)
         open_device.memory.empty_cache()
 
 

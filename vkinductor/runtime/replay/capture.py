@@ -66,7 +66,11 @@ class Capture:
         self._base = _BASE + bias
 
     def resource(self, nbytes: int, note: Any = None) -> int:
-        """The address that stands for a new resource; `note` is the caller's, by number in `notes`. Raises `CaptureRefused` for one of over a tebibyte."""
+        """The address that stands for a new resource; `note` is the caller's, kept in `notes` by number.
+
+        Raises:
+            CaptureRefused: it is larger than a tebibyte.
+        """
         if nbytes > 1 << _STEP_BITS:
             raise CaptureRefused(f"a buffer of {nbytes} bytes")
         self.sizes.append(nbytes)

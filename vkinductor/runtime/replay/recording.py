@@ -260,7 +260,8 @@ class Recording:
             for at, resource, addend in binding.patches:
                 pack(view, at, by_resource[resource] + addend - bias)
         instance.bound, instance.addresses = binding, addresses
-        reads, writes = [], []
+        reads: list[tuple[int, int]] = []
+        writes: list[tuple[int, int]] = []
         for resource, address in by_resource.items():
             (writes if resource in self._written else reads).append((address, binding.sizes[resource]))
         if self._plan.nbytes:

@@ -1,0 +1,294 @@
+"""Recorded partitions: one submit a call, no allocation, results that stay, shapes, splits, threads, training."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+
+import pytest
+import torch
+from compiled import compiled, same
+
+import vkinductor
+
+
+def counted(f, *args):
+    """The result of a call and what it took."""
+    before = vkinductor.stats()
+    result = f(*args)
+    after = vkinductor.stats()
+    return result, {name: after[name] - before[name] for name in after if name != "fallbacks"}
+
+
+def chain(x, w):
+    for _ in range(3):
+        x = torch.softmax(x @ w, -1)
+        x = x - x.mean(0, keepdim=True)
+    return x, x[1:]
+
+
+def device(*shape):
+    return torch.randn(*shape, device="vulkan")
+
+
+def test_one_submit_and_no_allocation():
+    x, w = device(32, 16), device(16, 16)
+    f = compiled(chain)
+    with torch.no_grad():
+        _, first = counted(f, x, w)
+        assert first["replays"] == 0
+        for i in range(8):
+            result, took = counted(f, x, w)
+            assert took["replays"] == took["submits"] == 1
+            assert took["dispatches"] == first["dispatches"]
+            assert took["kernels_compiled"] == 0 or i == 0
+            if i > 2:
+                assert took["allocations"] == took["recordings"] == 0
+        same(result, chain(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+
+
+def test_results_that_are_kept_are_not_overwritten():
+    w = device(16, 16)
+    f = compiled(chain)
+    kept = []
+    for _ in range(10):
+        x = device(8, 16)
+        kept.append((f(x, w)[1], chain(x.cpu(), w.cpu())[1]))
+    for got, want in kept:
+        same(got, want, rtol=1e-4, atol=1e-6)
+    del kept, got
+    gc.collect()
+    _, took = counted(f, x, w)
+    assert took["allocations"] == 0
+
+
+def test_recording_can_be_switched_off():
+    x, w = device(8, 16), device(16, 16)
+    f = torch.compile(chain, backend="vulkan", options={"recording": False})
+    for _ in range(4):
+        _, took = counted(f, x, w)
+        assert took["replays"] == took["recordings"] == 0
+    with pytest.raises(ValueError, match="recording"):
+        torch.compile(lambda x: x + 1, backend="vulkan", options={"recording": "yes"})(x)
+
+
+def test_inputs_that_move_and_weights_that_change():
+    f = compiled(chain)
+    w = device(16, 16)
+    hold = []
+    for i in range(12):
+        x = device(8, 16)
+        hold.append(device(8, 16 * i + 1))  # so that addresses differ
+        if i % 3 == 2:
+            w = device(16, 16)
+        if i % 4 == 3:
+            w.mul_(0.5)
+        same(f(x, w), chain(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+
+
+def test_a_length_that_grows_records_a_few_times_only():
+    f = compiled(chain, dynamic=True)
+    w = device(16, 16)
+    vkinductor.reset_stats()
+    for n in range(2, 130):
+        x = device(n, 16)
+        same(f(x, w), chain(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+    stats = vkinductor.stats()
+    assert stats["replays"] == 127
+    assert stats["recordings"] <= 18  # each doubling of the length may take up to three instances
+
+
+def test_a_hundred_shapes_hold_bounded_memory():
+    from vkinductor.codegen import recording
+
+    f = compiled(chain, dynamic=True)
+    w = device(16, 16)
+    for n in [*range(2, 102), *range(2, 102)]:
+        f(device(n, 16), w)
+    (partition,) = [p for p in recording._partitions if p._recordings and p.fn.__module__]
+    assert len(partition._recordings) == 1
+    assert len(partition._entries) <= 64
+
+
+def test_cache_updates_in_place():
+    def step(x, cache, where):
+        cache = cache.index_copy_(0, where, x[None])
+        scores = torch.softmax(cache @ x, 0)
+        return torch.tanh(scores @ cache) + x.softmax(-1)
+
+    f = compiled(step)
+    cache, mine = torch.zeros(32, 16), torch.zeros(32, 16, device="vulkan")
+    x = torch.randn(16)
+    y = x.to("vulkan")
+    positions = [torch.tensor([i]) for i in range(20)]
+    for where in positions:
+        x = step(x, cache, where)
+        y, took = counted(f, y, mine, where.to("vulkan"))
+        same((y, mine), (x, cache), rtol=1e-4, atol=1e-5)
+    assert took["replays"] == 1
+
+
+def test_written_inputs_that_overlap_others_are_not_replayed():
+    def f(x, y):
+        x.mul_(2)
+        s = torch.softmax(x, -1)
+        x.add_(s - s.mean(0, keepdim=True))
+        return x.sum(0) + y.sum(0)
+
+    g = compiled(f)
+    for _ in range(3):
+        x, y = torch.randn(8, 8), torch.randn(8, 8)
+        a, b = x.to("vulkan"), y.to("vulkan")
+        same((g(a, b), a), (f(x, y), x), rtol=1e-4, atol=1e-5)
+    base = torch.randn(16, 8)
+    mine = base.to("vulkan")
+    same(g(mine[:8], mine[8:]), f(base[:8], base[8:]), rtol=1e-4, atol=1e-5)
+    same(mine, base, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_fallback_splits_a_program():
+    def f(x):
+        y = torch.softmax(x * 2, -1)
+        y = torch.sort(y - y.mean(0, keepdim=True), -1)[0]
+        z = torch.softmax(y * 2, -1)
+        return torch.cat([z - z.mean(0, keepdim=True), y * 3, x[:1]])
+
+    g = compiled(f)
+    for _ in range(5):
+        x = torch.randn(8, 8)
+        got, took = counted(g, x.to("vulkan"))
+        same(got, f(x), rtol=1e-4, atol=1e-5)
+    assert took["replays"] == 2
+    assert vkinductor.stats()["fallbacks"]["aten.sort.values_stable"] == 5
+
+
+def test_random_numbers_differ_between_replays():
+    def f(x):
+        y = torch.nn.functional.dropout(x, 0.5, training=True)
+        return torch.softmax(y, -1), y - y.mean(0, keepdim=True)
+
+    g = compiled(f)
+    x = torch.ones(64, 64, device="vulkan")
+    results = [g(x)[1].cpu() for _ in range(6)]
+    assert all(not torch.equal(a, b) for i, a in enumerate(results) for b in results[:i])
+
+    def runs():
+        torch.manual_seed(7)
+        return [g(x)[0].cpu() for _ in range(3)]
+
+    for a, b in zip(runs(), runs(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_training_replays_both_directions():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32))
+    ours = copy.deepcopy(model).to("vulkan")
+    f = compiled(ours)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, ours)]
+    for _ in range(8):
+        x = torch.randn(8, 16)
+        loss = model(x).square().mean()
+        loss.backward()
+        before = vkinductor.stats()["replays"]
+        mine = f(x.to("vulkan")).square().mean()
+        mine.backward()
+        replays = vkinductor.stats()["replays"] - before
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        same(mine, loss, rtol=1e-4, atol=1e-5)
+    assert replays == 2
+
+
+def test_two_forwards_before_their_backwards():
+    """What is saved for the first backward must survive the second forward."""
+    w = torch.randn(16, 16, requires_grad=True)
+    mine = w.detach().to("vulkan").requires_grad_()
+
+    def f(x, w):
+        y = torch.tanh(x @ w)
+        return (y - y.mean(0, keepdim=True)).softmax(-1)
+
+    g = compiled(f)
+    for _ in range(4):
+        xs = [torch.randn(8, 16) for _ in range(3)]
+        losses = [f(x, w).square().sum() for x in xs]
+        ours = [g(x.to("vulkan"), mine).square().sum() for x in xs]
+        for a, b in zip(reversed(losses), reversed(ours), strict=True):
+            a.backward()
+            b.backward()
+        same(mine.grad, w.grad, rtol=1e-3, atol=1e-5)
+        w.grad = mine.grad = None
+
+
+def test_threads_share_a_program():
+    f = compiled(chain)
+    w = device(16, 16)
+    for _ in range(3):
+        f(device(8, 16), w)
+    errors = []
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(20):
+            x = torch.randn(8, 16, generator=generator)
+            try:
+                with torch.no_grad():
+                    same(f(x.to("vulkan"), w), chain(x, w.cpu()), rtol=1e-4, atol=1e-6)
+            except BaseException as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_graphs_share_one_scratch_range():
+    w = device(64, 64)
+    functions = [compiled(lambda x, w, i=i: chain(x * i, w)) for i in range(1, 4)]
+    for _ in range(4):
+        for i, f in enumerate(functions, 1):
+            x = device(32 * i, 64)
+            same(f(x, w), chain(x.cpu() * i, w.cpu()), rtol=1e-4, atol=1e-6)
+    from vkinductor.runtime import context
+
+    shared = context.get().stream.shared
+    assert 0 < shared.scratch_bytes <= 1 << 20
+
+
+def test_memory_of_results_is_given_back():
+    x, w = device(512, 64), device(64, 64)
+    f = compiled(chain)
+    kept = [f(x, w) for _ in range(20)]
+    assert vkinductor.memory_stats()["allocated_bytes"] > 20 * 512 * 64 * 4
+    last = kept.pop()
+    del kept
+    torch.vulkan.empty_cache()
+    assert vkinductor.memory_stats()["allocated_bytes"] < 6 * 512 * 64 * 4 + (2 << 20)
+    torch._dynamo.reset()
+    del f
+    gc.collect()
+    same(last, chain(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+
+
+def test_another_device_takes_over():
+    """After `context.reset` the program of the closed device is not used."""
+    from vkinductor.runtime import context
+
+    f = compiled(chain)
+    for _ in range(3):
+        f(device(8, 16), device(16, 16))
+    x, w = torch.randn(8, 16), torch.randn(16, 16)
+    del f
+    torch._dynamo.reset()
+    gc.collect()
+    context.reset()
+    f = compiled(chain)
+    for _ in range(3):
+        same(f(x.to("vulkan"), w.to("vulkan")), chain(x, w), rtol=1e-4, atol=1e-6)
