@@ -1,0 +1,1 @@
+"""Measurements beside peers: one runnable module a question, `python -m benchmarks.NAME --json FILE`."""
