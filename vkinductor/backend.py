@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -31,6 +32,9 @@ MODES: dict[str, dict[str, Any]] = {
 # recording: partitions of kernels are recorded and replayed (codegen/recording.py).
 OWN_OPTIONS: dict[str, str] = {"recording": "graph_partition"}
 
+# An option of the calls, not of the code: a file for a trace of their kernels (device/trace_file.py).
+TRACE = "trace"
+
 
 def valid_options() -> list[str]:
     """Names that ``options=`` accepts: Inductor's settings, except those this backend fixes."""
@@ -40,7 +44,7 @@ def valid_options() -> list[str]:
 
     # The module's list holds its private names too.
     public = {name for name in list_options() if not name.startswith("_") and not name.isupper()}
-    return sorted((public | set(OWN_OPTIONS)) - set(FIXED))
+    return sorted((public | set(OWN_OPTIONS) | {TRACE}) - set(FIXED))
 
 
 def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -57,7 +61,8 @@ def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, A
     for option, value in (options or {}).items():
         key = option.replace("-", "_")
         _check_option(option, key, value)
-        patches[OWN_OPTIONS.get(key, key)] = value
+        if key != TRACE:
+            patches[OWN_OPTIONS.get(key, key)] = value
     return patches
 
 
@@ -69,6 +74,12 @@ def _check_option(option: str, key: str, value: Any) -> None:
         close = difflib.get_close_matches(key, valid, n=3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise ValueError(f"unknown option {option!r} for backend 'vulkan'.{hint} Valid options: {', '.join(valid)}")
+    if key == TRACE:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"option 'trace' of backend 'vulkan' takes the path of a file (str), not {value!r}")
+        if not os.path.isdir(os.path.dirname(value) or "."):
+            raise ValueError(f"option 'trace' of backend 'vulkan': the folder of {value!r} does not exist")
+        return
     default = functools.reduce(getattr, OWN_OPTIONS.get(key, key).split("."), config)
     kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(type(default))
     if kinds is not None and value is not None and type(value) not in kinds:
@@ -98,7 +109,9 @@ def vulkan(
     except ValueError as error:
         raise _as_is(error) from None
     try:
-        return _compile(module, example_inputs, patches)
+        compiled = _compile(module, example_inputs, patches)
+        path = (options or {}).get(TRACE)
+        return compiled if path is None else _traced(compiled, path)
     except Exception as error:
         ours = _find(error, VulkanError)
         if ours is None:
@@ -169,6 +182,12 @@ def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dic
         graph.move(module)
         compiled = compile_fx(module, graph.on_device(values, stay), config_patches=patches)
     return OffloadedGraph(cast(Compiled, compiled), written_inputs, on_host, stay, _aliased(values))
+
+
+def _traced(compiled: Compiled, path: str) -> Compiled:
+    from vkinductor.device.trace_file import TracedGraph, trace_file
+
+    return TracedGraph(compiled, trace_file(path))
 
 
 @contextlib.contextmanager

@@ -89,7 +89,7 @@ class RecordedPartition:
             device is None
             or self.refused is not None
             or device.stream.captures.by_thread
-            or getattr(device.stream, "tracer", None) is not None
+            or device.stream.tracer is not None
         ):
             return self.fn(args)
         with self._lock:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import autocast, copies, eager, factory, guards, metadata, module, random, rnn
+from vkinductor.device import autocast, copies, eager, factory, guards, hooks, metadata, module, profiler, random, rnn
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -48,12 +48,14 @@ def register() -> None:
         torch.utils.rename_privateuse1_backend(DEVICE_NAME)
         torch._register_device_module(DEVICE_NAME, sys.modules[module.__name__])
         _generate_methods()
-        hooks, guard = _Hooks(), _DeviceGuard()
-        torch._C._acc.register_python_privateuseone_hook(hooks)
+        device_hooks, guard = _Hooks(), _DeviceGuard()
+        torch._C._acc.register_python_privateuseone_hook(device_hooks)
         torch._C._acc.register_python_privateuseone_device_guard(guard)
-        registry.libraries += [hooks, guard]  # torch's C++ calls them as long as the process lives
+        registry.libraries += [device_hooks, guard]  # torch's C++ calls them as long as the process lives
         _register_kernels()
         guards.install()
+        profiler.install()
+        hooks.add_on_init(profiler.follow)
         registry.registered = True
 
 

@@ -34,6 +34,8 @@ class Registry:
         self.compile_op: Callable[..., Any] | None = None
         self.on_init: list[Callable[[], None]] = []
         self.warned: set[str] = set()
+        self.profiles: list[Any] = []  # of torch's profiler, while they record
+        self.trace_files: dict[str, Any] = {}  # by path
         self.libraries: list[Any] = []  # torch.library.Library unregisters its kernels when it dies
         self.registered = False
 

@@ -18,9 +18,11 @@ from vkinductor.runtime.replay.resources import SharedResources
 from vkinductor.runtime.stats import counters
 from vkinductor.runtime.submissions import Slot, Submissions
 from vkinductor.runtime.timestamps import Timer, TimestampPool
+from vkinductor.runtime.trace import CATEGORIES, COPY
 
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
+    from vkinductor.runtime.trace import Tracer
 
 # A submit holds at most this much work, by device kind: (dispatches, bytes, FLOPs). Integrated GPUs are
 # shared with the desktop and their watchdogs bite within seconds.
@@ -49,6 +51,7 @@ class Recorder:
         self.shared = SharedResources(device)
         self.captures = Captures()
         self._timestamps = TimestampPool(device, self)
+        self.tracer: Tracer | None = None  # while something traces, see `trace`
         self._max_dispatches, self._max_bytes, self._max_flops = _SUBMIT_LIMITS[device.info.kind]
         self._submit_at = _FIRST_SUBMIT
         self._bound: Any = None  # the pipeline bound in the command buffer being recorded
@@ -98,6 +101,7 @@ class Recorder:
         """After a fork, in the child: forget the lock, whose holder is gone, and fail from now on."""
         self.lock = threading.RLock()
         self.submissions.current = None
+        self.tracer = None
         self.fail(error)
 
     @property
@@ -109,6 +113,9 @@ class Recorder:
         """Free the command buffers; the device must be idle or lost."""
         with self.lock:
             self._timestamps.close()
+            if self.tracer is not None:
+                self.tracer.close()
+                self.tracer = None
             self.shared.close()
             self.submissions.close()
             self.fail(VulkanError("the device was closed"))
@@ -147,12 +154,16 @@ class Recorder:
             self.barriers.record(slot.command, mask, TO_TRANSFER)
             counters.barriers += 1
         slot.journal.append((name, reads, writes))
+        if self.tracer is not None:
+            self.tracer.before(slot.command, name, CATEGORIES.get(name, COPY))
         return slot.command
 
     def _after_transfer(self, nbytes: int) -> None:
         counters.copies += 1
         self._bytes += nbytes
         current = self.submissions.current
+        if self.tracer is not None and current is not None:
+            self.tracer.after(current.command)
         if self._bytes >= self._max_bytes or (current is not None and len(current.journal) >= self._submit_at):
             self._submit()
 

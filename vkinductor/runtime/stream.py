@@ -113,7 +113,13 @@ class Stream(Recorder):
             if nbytes:
                 self._push_view[0:nbytes] = args
                 self._push(command, pipeline.layout, _STAGE_COMPUTE, 0, nbytes, self._push_data)
-            self._dispatch(command, x, y, z)
+            tracer = self.tracer
+            if tracer is None:
+                self._dispatch(command, x, y, z)
+            else:
+                tracer.before(command, pipeline.source.name)
+                self._dispatch(command, x, y, z)
+                tracer.after(command)
             journal = slot.journal
             journal.append((pipeline.source.name, reads, writes))
             counters.dispatches += 1
