@@ -50,6 +50,29 @@ def test_each_call_adds_its_kernels(tmp_path: Path, where: str) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
 
 
+def test_a_backward_runs_outside_the_calls(tmp_path: Path, train: Any) -> None:
+    path = tmp_path / "trace.json"
+    train(torch.nn.Linear(8, 8), lambda: (torch.randn(4, 8, requires_grad=True),), 2, options={"trace": str(path)})
+    per_call = len(kernels(path)) / 2
+    model, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    forward = tmp_path / "forward.json"
+    with torch.no_grad():
+        torch.compile(model, backend="vulkan", options={"trace": str(forward)})(x)
+    assert per_call == len(kernels(forward)) > 0
+
+
+def test_within_a_profile(tmp_path: Path) -> None:
+    path, exported = tmp_path / "trace.json", tmp_path / "profile.json"
+    compiled = torch.compile(f, backend="vulkan", options={"trace": str(path)})
+    x = torch.randn(16, 16)
+    compiled(x)
+    with torch.profiler.profile() as profile:
+        compiled(x)
+    profile.export_chrome_trace(str(exported))
+    names = [e["name"] for e in kernels(path)]
+    assert [e["name"] for e in kernels(exported)] == names[len(names) // 2 :]
+
+
 def test_graphs_around_a_break_write_one_file(tmp_path: Path) -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         y = x + 1

@@ -14,6 +14,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from vkinductor.device.registry import registry
+from vkinductor.runtime import trace
+from vkinductor.runtime.errors import UnsupportedError
 
 # How far the calibration may be off, in microseconds: half of a submit and its wait, on a shared machine.
 SLACK = 2_000
@@ -89,6 +91,17 @@ def test_a_schedule_keeps_the_cycle_that_is_saved(tmp_path: Path) -> None:
     assert registry.profiles == []
 
 
+def test_a_device_that_cannot_be_traced_leaves_the_profile_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(device: Any) -> None:
+        raise UnsupportedError("no timestamps")
+
+    monkeypatch.setattr(trace, "start", start)
+    with pytest.warns(RuntimeWarning, match="of the CPU alone: no timestamps"), profile() as prof:
+        work()
+    assert "launch" in prof.key_averages().table()
+    assert registry.profiles == []
+
+
 def test_a_failing_body_ends_the_trace() -> None:
     with pytest.raises(RuntimeError, match="on purpose"), profile():
         raise RuntimeError("on purpose")
@@ -100,6 +113,8 @@ def test_the_device_may_be_opened_within_the_profile(tmp_path: Path) -> None:
     code = f"""
 import torch, vkinductor
 from vkinductor.device.registry import registry
+from vkinductor.runtime import trace
+from vkinductor.runtime.errors import UnsupportedError
 with torch.profiler.profile() as prof:
     assert registry.current() is None
     y = torch.ones(64, device="vulkan") + 1

@@ -20,7 +20,7 @@ from torch.profiler.profiler import _KinetoProfile
 
 from vkinductor.device.registry import registry
 from vkinductor.runtime import chrome_trace, trace
-from vkinductor.runtime.errors import UnsupportedError
+from vkinductor.runtime.errors import VulkanError
 
 # Where a profile keeps its `trace.Trace`.
 _TRACE = "_vulkan_trace"
@@ -46,7 +46,7 @@ def _follow(profile: Any) -> None:
         return  # `follow` comes when it is opened
     try:
         setattr(profile, _TRACE, trace.start(device.runtime))
-    except UnsupportedError as error:
+    except VulkanError as error:  # no timestamps, or the device was lost: the profile goes on without it
         warnings.warn(f"the profile is of the CPU alone: {error}", RuntimeWarning, stacklevel=4)
 
 
