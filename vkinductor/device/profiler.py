@@ -8,19 +8,18 @@ among them, is as torch makes it. `runtime.trace` measures; nothing is measured 
 from __future__ import annotations
 
 import functools
-import gzip
-import json
 import warnings
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.profiler import ProfilerActivity
 from torch.profiler.profiler import _KinetoProfile
 
 from vkinductor.device.registry import registry
-from vkinductor.runtime import chrome_trace, trace
 from vkinductor.runtime.errors import VulkanError
+
+if TYPE_CHECKING:
+    from vkinductor.runtime.trace import Trace
 
 # Where a profile keeps its `trace.Trace`.
 _TRACE = "_vulkan_trace"
@@ -44,6 +43,8 @@ def _follow(profile: Any) -> None:
     device = registry.current()
     if device is None:
         return  # `follow` comes when it is opened
+    from vkinductor.runtime import trace
+
     try:
         setattr(profile, _TRACE, trace.start(device.runtime))
     except VulkanError as error:  # no timestamps, or the device was lost: the profile goes on without it
@@ -72,6 +73,8 @@ def _stop_trace(original: Callable[..., Any]) -> Any:
                 registry.profiles[:] = [p for p in registry.profiles if p is not self]
             followed = getattr(self, _TRACE, None)
             if followed is not None:
+                from vkinductor.runtime import trace
+
                 trace.stop(followed)  # first, so that what it waits for ends within the profile
         finally:
             result = original(self)
@@ -92,8 +95,14 @@ def _export_chrome_trace(original: Callable[..., Any]) -> Any:
     return export_chrome_trace
 
 
-def add(path: str, followed: trace.Trace) -> None:
+def add(path: str, followed: Trace) -> None:
     """Add a trace to a file that torch exported (JSON, gzipped if it ends in .gz)."""
+    import gzip
+    import json
+    from pathlib import Path
+
+    from vkinductor.runtime import chrome_trace
+
     data = Path(path).read_bytes()
     if data[:2] == b"\x1f\x8b":
         data = gzip.decompress(data)
