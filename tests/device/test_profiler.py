@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from vkinductor.device.registry import registry
@@ -65,6 +66,44 @@ def test_kernels_are_exported_on_torchs_clock(tmp_path: Path, name: str) -> None
     assert all(e["ts"] + e["dur"] <= span["ts"] + span["dur"] + SLACK for e in ours)
     assert "launch" in prof.key_averages().table()
     assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_tables_have_the_devices_times() -> None:
+    work()
+    with profile() as prof:
+        work()
+    ours = [e for e in prof.events() if e.device_type == DeviceType.PrivateUse1]
+    names = {e.name for e in ours}
+    assert ours
+    averages = {e.key: e for e in prof.key_averages() if e.device_type == DeviceType.PrivateUse1}
+    assert set(averages) == names
+    assert sum(e.count for e in averages.values()) == len(ours)
+    elapsed = sum(e.time_range.elapsed_us() for e in ours)
+    assert sum(e.self_device_time_total for e in averages.values()) == pytest.approx(elapsed)
+    (launch,) = (e for e in prof.events() if e.name == "launch" and e.device_type == DeviceType.CPU)
+    assert min(e.time_range.start for e in ours) >= launch.time_range.start - SLACK
+    text = prof.key_averages().table(sort_by="self_device_time_total")
+    assert "Self VULKAN" in text
+    assert "VULKAN time total" in text
+    assert all(name[:40] in text for name in names)
+
+
+def test_a_table_of_the_cpu_alone_has_no_column_of_the_device() -> None:
+    with profile(activities=[ProfilerActivity.CPU]) as prof:
+        work()
+    assert "VULKAN" not in prof.key_averages().table()
+
+
+def test_accumulated_cycles_are_all_in_the_table() -> None:
+    def count(cycles: int) -> int:
+        with profile(schedule=schedule(wait=0, warmup=1, active=1, repeat=cycles), acc_events=True) as prof:
+            for _ in range(2 * cycles):
+                work()
+                prof.step()
+        return sum(e.device_type == DeviceType.PrivateUse1 for e in prof.events())
+
+    work()
+    assert count(2) == 2 * count(1) > 0
 
 
 def test_a_profile_of_the_cpu_alone(tmp_path: Path) -> None:

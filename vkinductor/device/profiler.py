@@ -1,8 +1,10 @@
-"""torch.profiler: a profile that covers this device has the device's commands in its exported Chrome trace.
+"""torch.profiler: a profile that covers this device has the device's commands in its events, in its tables and in its
+exported Chrome trace.
 
 torch takes events of a device made in Python from nowhere (its seam, ProfilerStubs, is C++), so three methods of its
-profiler are wrapped: what starts and stops a recording, and the export. Everything else of a profile, its tables
-among them, is as torch makes it. `runtime.trace` measures; nothing is measured while no profile records.
+profiler are wrapped: what starts and stops a recording, and the export. What stops it also lets the profile's own
+parser of results add the commands, from which torch makes `events()`, `key_averages()` and the tables.
+`runtime.trace` measures; nothing is measured while no profile records.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity
 from torch.profiler.profiler import _KinetoProfile
 
-from vkinductor.device.registry import registry
+from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import VulkanError
 
 if TYPE_CHECKING:
@@ -76,11 +80,48 @@ def _stop_trace(original: Callable[..., Any]) -> Any:
                 from vkinductor.runtime import trace
 
                 trace.stop(followed)  # first, so that what it waits for ends within the profile
+                _list(self.profiler, followed)
         finally:
             result = original(self)
         return result
 
     return stop_trace
+
+
+def _list(profiler: Any, followed: Trace) -> None:
+    """Add a trace to what torch's profiler will parse from this recording.
+
+    Unless its columns are another device's: torch gives a table those of one device, CUDA before any other.
+    """
+    if profiler.use_device != DEVICE_NAME:
+        return
+    parse = type(profiler)._parse_kineto_results
+
+    def parse_with_device(result: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        from vkinductor.runtime import chrome_trace
+
+        events: list[Any] = parse(profiler, result, *args, **kwargs)
+        offset = chrome_trace.epoch_offset() - result.trace_start_ns()
+        first = max((event.id for event in events), default=0) + 1
+        events += [
+            FunctionEvent(
+                id=number,
+                name=event.name,
+                overload_name="",
+                thread=0,
+                start_us=(event.begin_ns + offset) / 1000,
+                end_us=(event.begin_ns + offset + event.duration_ns) / 1000,
+                input_shapes=[],
+                stack=[],
+                use_device=DEVICE_NAME,
+                device_type=DeviceType.PrivateUse1,
+            )
+            for number, event in enumerate(followed.events, first)
+        ]
+        events.sort(key=lambda event: (event.time_range.start, -event.time_range.end))
+        return events
+
+    profiler._parse_kineto_results = parse_with_device
 
 
 def _export_chrome_trace(original: Callable[..., Any]) -> Any:
