@@ -37,6 +37,7 @@ class Device:
 
     def __init__(self, instance: Instance, physical: Any, info: DeviceInfo) -> None:
         self.instance = instance
+        self.physical = physical
         self.info = info
         self.ffi = instance.ffi
         self._lock = threading.RLock()

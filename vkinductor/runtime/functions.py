@@ -57,7 +57,10 @@ CORE = (
 )
 
 # Vulkan 1.3 or an extension (name, its name before promotion); None when the device has neither.
-OPTIONAL = (("vkCmdPipelineBarrier2", "vkCmdPipelineBarrier2KHR"),)
+OPTIONAL = (
+    ("vkCmdPipelineBarrier2", "vkCmdPipelineBarrier2KHR"),
+    ("vkGetCalibratedTimestampsKHR", "vkGetCalibratedTimestampsEXT"),
+)
 
 
 class Functions:

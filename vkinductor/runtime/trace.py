@@ -1,8 +1,8 @@
 """Traces: what ran on the device and when, on the host's clock.
 
-Owns the timestamp queries around every dispatch and transfer while something traces, and the calibration of the
-device's clock. The stream calls `Tracer.before` and `after`; nobody traces while `stream.tracer` is None. The file
-format is `chrome_trace`'s.
+Owns the timestamp queries around every dispatch and transfer while something traces. The stream calls
+`Tracer.before` and `after`; nobody traces while `stream.tracer` is None. Host time is `clocks`', the file format
+`chrome_trace`'s.
 
 A traced command waits for all earlier ones, so its time is its own; traced work therefore runs one command after
 another, and recorded programs are run as single dispatches.
@@ -10,10 +10,10 @@ another, and recorded programs are run as single dispatches.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vkinductor.runtime.clocks import Clocks, Sample
 from vkinductor.runtime.errors import UnsupportedError, check
 
 if TYPE_CHECKING:
@@ -27,11 +27,6 @@ CATEGORIES = {"fill": FILL}  # of transfers by name; the others are copies
 
 # Commands to a query pool. A few pools are in use at a time: one is read again when the device is done with it.
 _COMMANDS = 512
-
-# The clocks are read together this often, and the reading that took least time counts.
-_SAMPLES = 3
-# The two clocks' rates are compared over at least this time: a reading is off by some microseconds.
-_DRIFT_AFTER_NS = 1_000_000_000
 
 _ALL_COMMANDS = 0x10000
 _BOTTOM_OF_PIPE = 0x2000
@@ -54,14 +49,6 @@ class Trace:
         self.tracer = tracer
         self.device_name: str = tracer.device.info.name
         self.events: deque[Event] = deque(maxlen=limit)
-
-
-class _Sample(NamedTuple):
-    """The two clocks at one moment, to within `window` ns."""
-
-    window: int
-    ticks: int
-    host_ns: int
 
 
 class _Pool:
@@ -87,14 +74,13 @@ class Tracer:
         self.device = device
         self.listeners: list[Trace] = []
         self._stream, self._ffi, self._vk = device.stream, device.ffi, device.vk
-        self._period, self._bits = limits.timestamp_period_ns, limits.timestamp_valid_bits
         self._write = device.vk.vkCmdWriteTimestamp
         self._pool: _Pool | None = None
         self._full: deque[_Pool] = deque()
         self._spare: list[_Pool] = []
         self._raw: deque[tuple[tuple[str, str], int, int]] = deque(maxlen=DEFAULT_LIMIT)
-        self._clock = self._create(1)
-        self._sample = self._read_clocks()
+        self.clocks = Clocks(device)
+        self._sample = self.clocks.read()
 
     def before(self, command: Any, name: str, category: str = KERNEL) -> None:
         """Record the start of a command, once all earlier ones are done."""
@@ -126,7 +112,7 @@ class Tracer:
             self._spare.append(pool)
         self._full.clear()
         self._pool = None
-        first, last = self._sample, self._read_clocks()
+        first, last = self._sample, self.clocks.read()
         events = [self._event(first, last, *entry) for entry in self._raw]
         self._raw.clear()
         self._sample = last
@@ -136,11 +122,12 @@ class Tracer:
     def close(self) -> None:
         """Destroy the query pools; the device must be idle or lost."""
         pools = [*self._full, *self._spare, *([self._pool] if self._pool else [])]
-        for handle in (*[pool.handle for pool in pools], self._clock):
-            self._vk.vkDestroyQueryPool(self.device.handle, handle, self._ffi.NULL)
+        for pool in pools:
+            self._vk.vkDestroyQueryPool(self.device.handle, pool.handle, self._ffi.NULL)
+        self.clocks.close()
         self._full.clear()
         self._spare.clear()
-        self._pool = self._clock = None
+        self._pool = None
 
     def _empty(self, command: Any) -> _Pool:
         """A pool whose queries are reset in `command`."""
@@ -177,33 +164,10 @@ class Tracer:
                 self._raw.append((entry, begin, end))
         pool.commands = []
 
-    def _read_clocks(self) -> _Sample:
-        """Both clocks at one moment: the middle between a submit of a timestamp and its arrival."""
-        samples = []
-        for _ in range(_SAMPLES):
-            self._stream.synchronize()
-            command = self._stream.command()
-            self._vk.vkCmdResetQueryPool(command, self._clock, 0, 1)
-            self._write(command, _BOTTOM_OF_PIPE, self._clock, 0)
-            before = time.perf_counter_ns()
-            self._stream.synchronize()
-            after = time.perf_counter_ns()
-            samples.append(_Sample(after - before, self._values(self._clock, 1)[0], (before + after) // 2))
-        return min(samples)
-
-    def _nanoseconds(self, ticks: int, since: int) -> float:
-        """Device time from one timestamp to another, which may be the earlier one."""
-        half = 1 << (self._bits - 1)
-        return (((ticks - since + half) & (2 * half - 1)) - half) * self._period
-
-    def _event(self, first: _Sample, last: _Sample, entry: tuple[str, str], begin: int, end: int) -> Event:
+    def _event(self, first: Sample, last: Sample, entry: tuple[str, str], begin: int, end: int) -> Event:
         """An event between two readings of the clocks."""
-        nearer = min(first, last)
-        host = nearer.host_ns + self._nanoseconds(begin, nearer.ticks)
-        if last.host_ns - first.host_ns >= _DRIFT_AFTER_NS:
-            rate = (last.host_ns - first.host_ns) / self._nanoseconds(last.ticks, first.ticks)
-            host = first.host_ns + rate * self._nanoseconds(begin, first.ticks)
-        return Event(*entry, round(host), round(self._nanoseconds(end, begin)))
+        clocks = self.clocks
+        return Event(*entry, round(clocks.host_ns(first, last, begin)), round(clocks.nanoseconds(end, begin)))
 
 
 def start(device: Device, limit: int = DEFAULT_LIMIT) -> Trace:
