@@ -21,7 +21,8 @@ class Row:
     """One line of a table. Times are medians in microseconds, None where they were not measured.
 
     host: of a call on an idle device, until it returns. wall: of a call among many, the device's work included.
-    latency: of a call and the wait for its result. counts: per call. note: why there is nothing.
+    latency: of a call and the wait for its result. device: of a call by the device's own timestamps. kernels: that a
+    call launches, where they can be counted. counts: per call. note: why there is nothing.
     """
 
     workload: str
@@ -29,6 +30,8 @@ class Row:
     host: float | None = None
     wall: float | None = None
     latency: float | None = None
+    device: float | None = None
+    kernels: float | None = None
     counts: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
@@ -77,13 +80,17 @@ def measure(
         statistics.median(hosts) * micro,
         statistics.median(walls) * micro,
         statistics.median(latencies) * micro,
-        {k: v for k, v in counts.items() if v},
+        kernels=counts.get("dispatches"),
+        counts={k: v for k, v in counts.items() if v},
     )
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text; ratios are to the first row of the same workload that was measured."""
-    lines = [f"{'workload':22} {'system':34} {'host us':>9} {'wall us':>10} {'latency':>10} {'wall/1st':>8}  per call"]
+    lines = [
+        f"{'workload':22} {'system':34} {'host us':>9} {'/kernel':>8} {'wall us':>10} {'latency':>10} {'device':>9} "
+        f"{'wall/1st':>8}  per call"
+    ]
     first: dict[str, float] = {}
     for row in rows:
         if row.wall is None or row.host is None or row.latency is None:
@@ -91,8 +98,10 @@ def table(rows: Sequence[Row]) -> str:
             continue
         base = first.setdefault(row.workload, row.wall)
         counts = " ".join(f"{k} {v:.4g}" for k, v in row.counts.items())
+        each = f"{row.host / row.kernels:8.2f}" if row.kernels else f"{'-':>8}"
+        device = f"{row.device:9.1f}" if row.device is not None else f"{'-':>9}"
         lines.append(
-            f"{row.workload:22} {row.system:34} {row.host:9.1f} {row.wall:10.1f} {row.latency:10.1f} "
+            f"{row.workload:22} {row.system:34} {row.host:9.1f} {each} {row.wall:10.1f} {row.latency:10.1f} {device} "
             f"{row.wall / base:8.2f}  {counts} {row.note}"
         )
     return "\n".join(lines)

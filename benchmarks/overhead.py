@@ -3,8 +3,8 @@
     python -m benchmarks.overhead [--json FILE] [--quick] [--no-start]
 
 Peers are measured in the same run: Inductor on the CPU, and CUDA's eager mode and Inductor (default and
-reduce-overhead) where there is such a card. The floor is a recorded chain of as many dependent dispatches of a trivial
-kernel.
+reduce-overhead) where there is such a card. The floor is a chain of as many dependent dispatches of a trivial kernel:
+recorded and replayed, and dispatched one by one, with the device's own time for a chain it had before it began.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -105,14 +106,42 @@ def systems() -> dict[str, tuple[str, Callable[[Any], Any], Callable[[], Any]]]:
     return found
 
 
-def floor(seconds: float) -> Row:
-    """A recorded chain of trivial dependent dispatches: what the driver and the device ask for so many kernels."""
+def floors(seconds: float) -> Iterator[Row]:
+    """Chains of trivial dependent dispatches: what the driver and the device ask for so many kernels."""
     from vkinductor.runtime import context
-    from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
-    from vkinductor.runtime.pipeline import KernelSource
     from vkinductor.runtime.replay.recording import Recording
 
     device = context.get()
+    stream = device.stream
+    pipeline = _increment()
+
+    def dispatches(x: int) -> None:
+        args, touched = pipeline.pack(x), ((x, 1024),)
+        for _ in range(CHAIN):
+            stream.dispatch(pipeline, (1, 1, 1), args, touched, touched)
+
+    with stream.captures.on(stream) as capture:
+        dispatches(capture.resource(1024))
+    address = device.memory.allocate(1024)
+    recording = Recording(device, capture, 1, ())
+    recording.settle([address], [address])
+    binding = recording.bind("floor", capture)
+    wait, counters = vkinductor.synchronize, vkinductor.stats
+    name = f"{CHAIN} kernels"
+    # The recorded floor is what everything is compared with: it comes first.
+    yield measure(name, "floor: recorded", lambda: recording.replay(binding, (address,)), wait, counters, seconds)
+    row = measure(name, "floor: dispatched one by one", lambda: dispatches(address), wait, counters, seconds)
+    if _has_timestamps():
+        row.device = statistics.median(_device_time(lambda: dispatches(address)) for _ in range(21))
+    yield row
+
+
+def _increment(loop: int = 1) -> Any:
+    """A pipeline that adds to 64 floats, ``loop`` times."""
+    from vkinductor.runtime import context
+    from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
+    from vkinductor.runtime.pipeline import KernelSource
+
     layout = ArgumentLayout((("x", "ptr"),))
     glsl = (
         "#version 460\n"
@@ -120,41 +149,71 @@ def floor(seconds: float) -> Row:
         + "layout(local_size_x = 64) in;\n"
         "layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F { float v[]; };\n"
         + layout.glsl(inline=True)
-        + "void main() { F(ARG.x).v[gl_LocalInvocationID.x] += 1.0; }\n"
+        + "void main() {\n    float y = F(ARG.x).v[gl_LocalInvocationID.x];\n"
+        + f"    for (int i = 0; i < {loop}; i++) y = y * 0.999 + 1.0;\n"
+        "    F(ARG.x).v[gl_LocalInvocationID.x] = y;\n}\n"
     )
-    pipeline = device.pipelines.get(KernelSource("increment", glsl, layout))
+    return context.get().pipelines.get(KernelSource("increment", glsl, layout))
+
+
+def _has_timestamps() -> bool:
+    return vkinductor.device_info().limits.timestamp_valid_bits > 0
+
+
+def _device_time(record: Callable[[], Any]) -> float:
+    """Microseconds of the device for what ``record`` dispatches, submitted before the device begins with it.
+
+    A long kernel holds the device up until then: 6 ms or more. A host that needs longer makes the result one of the
+    host. The kernel goes in pieces, so that the stream, which sends an idle device its first work early, has submits
+    of full length by then.
+    """
+    from vkinductor.runtime import context
+
+    device = context.get()
     stream = device.stream
-    with stream.captures.on(stream) as capture:
-        x = capture.resource(1024)
-        for _ in range(CHAIN):
-            stream.dispatch(pipeline, (1, 1, 1), pipeline.pack(x), (), ((x, 1024),))
-    address = device.memory.allocate(1024)
-    recording = Recording(device, capture, 1, ())
-    recording.settle([address], [address])
-    binding = recording.bind("floor", capture)
-    return measure(
-        f"{CHAIN} kernels",
-        "floor: trivial kernels, recorded",
-        lambda: recording.replay(binding, (address,)),
-        vkinductor.synchronize,
-        vkinductor.stats,
-        seconds,
-    )
+    hold = _increment(500_000)
+    own = device.memory.allocate(1024)
+    stream.synchronize()
+    for _ in range(5):
+        stream.dispatch(hold, (1, 1, 1), hold.pack(own), ((own, 1024),), ((own, 1024),))
+        stream.flush()
+    with stream.timed() as timer:
+        record()
+    stream.flush()
+    took = timer.milliseconds * 1000
+    device.memory.free(own)
+    return took
 
 
 def steady(seconds: float, show: Callable[[Row], None]) -> None:
     """Every workload on every system."""
-    show(floor(seconds))
+    for row in floors(seconds):
+        show(row)
     for system, (device, compile_, wait) in systems().items():
         for workload, prepare in workloads(device, compile_).items():
             torch._dynamo.reset()
             try:
-                row = measure(
-                    workload, system, prepare(), wait, vkinductor.stats if device == "vulkan" else None, seconds
-                )
+                call = prepare()
+                row = measure(workload, system, call, wait, vkinductor.stats if device == "vulkan" else None, seconds)
+                if device == "vulkan" and system != "vulkan eager" and _has_timestamps():
+                    row.device = statistics.median(_device_time(call) for _ in range(11))
+                if device == "cuda":
+                    row.kernels = _cuda_kernels(call)
+                    row.counts["kernels"] = row.kernels
             except Exception as error:
                 row = Row(workload, system, note=f"{type(error).__name__}: {str(error).splitlines()[0][:80]}")
             show(row)
+
+
+def _cuda_kernels(call: Callable[[], Any]) -> int:
+    """Kernels that a call runs, as torch's profiler sees them, those of CUDA graphs among them."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as prof:
+        call()
+        torch.cuda.synchronize()
+    on_device = [e for e in prof.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    return sum(not e.name.startswith(("Memcpy", "Memset")) and not e.is_user_annotation for e in on_device)
 
 
 # Cold and warm start: a process of its own, from its start to the first result.
