@@ -93,9 +93,9 @@ def _list(profiler: Any, followed: Trace) -> None:
 
     Unless its columns are another device's: torch gives a table those of one device, CUDA before any other.
     """
-    if profiler.use_device != DEVICE_NAME:
+    parse = getattr(type(profiler), "_parse_kineto_results", None)  # private: a torch without it keeps its tables
+    if parse is None or profiler.use_device != DEVICE_NAME:
         return
-    parse = type(profiler)._parse_kineto_results
 
     def parse_with_device(result: Any, *args: Any, **kwargs: Any) -> list[Any]:
         from vkinductor.runtime import chrome_trace
