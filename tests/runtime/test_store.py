@@ -103,12 +103,23 @@ def test_damage_is_a_miss_and_heals(store, tmp_path, damage):
     assert store.get("spirv", "a") == b"payload"
 
 
-def test_a_folder_in_place_of_an_entry_is_a_miss(store, tmp_path):
+def test_a_folder_in_place_of_an_entry_is_a_miss_and_heals(store, tmp_path):
     store.put("spirv", "a", b"payload")
     (path,) = entries(tmp_path)
     path.unlink()
     path.mkdir()
     assert store.get("spirv", "a") is None
+    store.put("spirv", "a", b"payload")
+    assert DiskStore(tmp_path / "cache").get("spirv", "a") == b"payload"
+
+
+def test_an_entry_in_the_place_of_another_is_a_miss(store, tmp_path):
+    store.put("spirv", "a", b"one")
+    store.put("pipeline", "a", b"two")
+    first, second = store._path("spirv", "a"), store._path("pipeline", "a")
+    second.write_bytes(first.read_bytes())
+    assert store.get("pipeline", "a") is None
+    assert store.get("spirv", "a") == b"one"
 
 
 def test_the_least_recently_used_goes_first(tmp_path):

@@ -2,7 +2,7 @@
 
 Owns file names, checksums, atomic writes and eviction. Leaves to its callers what the bytes mean and what
 belongs in a key (a compiler's version, a device's UUID): an entry is never checked against anything but its
-own checksum.
+own checksum, which covers the kind and the key, so that a file that was copied in its place is no entry.
 
 The rules that callers may rely on:
 
@@ -29,10 +29,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-KINDS = ("spirv", "pipeline", "tuning")
-DEFAULT_LIMIT_BYTES = 1 << 30
+from vkinductor.runtime.env import DEFAULT_CACHE_LIMIT
 
-_MAGIC = b"vkstore1"
+KINDS = ("spirv", "pipeline", "tuning")
+
+_MAGIC = b"vkstore2"
 _CHECKSUM_BYTES = 16
 _HEADER_BYTES = len(_MAGIC) + _CHECKSUM_BYTES
 _KIND_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -71,7 +72,7 @@ class DiskStore:
     Nothing is read or created before the first `get` or `put`. Safe for threads and for processes.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None, limit_bytes: int = DEFAULT_CACHE_LIMIT) -> None:
         self.root = None if root is None else Path(root)
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
@@ -101,18 +102,25 @@ class DiskStore:
             return
         if self._writable:
             try:
-                self._write(self._path(kind, key), data)
+                self._write(self._path(kind, key), _header(kind, key, data) + data)
+            except OSError as error:
+                self._stop_writing(error)
+            else:
                 self._evict_if_needed(len(data) + _HEADER_BYTES)
                 return
-            except OSError as error:
-                self._writable = False
-                warnings.warn(
-                    f"the cache folder {self.root} cannot be written ({error}): what is compiled now lasts "
-                    "for this process only. Set VKINDUCTOR_CACHE_DIR to a folder that can be written.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
         self._keep(kind, key, data)
+
+    def _stop_writing(self, error: OSError) -> None:
+        with self._lock:
+            if not self._writable:  # another thread has said it
+                return
+            self._writable = False
+        warnings.warn(
+            f"the cache folder {self.root} cannot be written ({error}): what is compiled now lasts for this process "
+            "only. Set VKINDUCTOR_CACHE_DIR to a folder that can be written.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def stats(self) -> dict[str, KindStats]:
         """Hits and misses of this process and what is stored now, by kind (all of `KINDS`, and others that
@@ -161,7 +169,7 @@ class DiskStore:
         except OSError:
             return None
         data = content[_HEADER_BYTES:]
-        if content[:_HEADER_BYTES] != _MAGIC + _checksum(data):
+        if content[:_HEADER_BYTES] != _header(kind, key, data):
             _remove(path)  # torn by a crash or a failing disk: out of the way, so that the next put is not doubted
             return None
         if time.time() - used > _RENEW_S:
@@ -169,13 +177,20 @@ class DiskStore:
                 os.utime(path)
         return data
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+        try:
+            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+        except FileNotFoundError:  # somebody removed the folder just now
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + _checksum(data) + data)
+                file.write(content)
             try:
+                os.replace(temporary, path)
+            except IsADirectoryError:
+                path.rmdir()  # whoever made it; one that holds something is left, and the folder counts as unusable
                 os.replace(temporary, path)
             except PermissionError:
                 # Windows refuses to replace a file that another process has open: that process wrote or reads
@@ -234,8 +249,10 @@ class DiskStore:
                     yield _File(path, parts[0], status.st_size, status.st_mtime)
 
 
-def _checksum(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()[:_CHECKSUM_BYTES]
+def _header(kind: str, key: str, data: bytes) -> bytes:
+    digest = hashlib.sha256(f"{kind}\0{key}\0".encode())
+    digest.update(data)
+    return _MAGIC + digest.digest()[:_CHECKSUM_BYTES]
 
 
 def _remove(path: Path) -> bool:
