@@ -14,13 +14,14 @@ def register() -> None:
     from torch._dynamo.device_interface import register_interface_for_device
     from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
 
-    from . import compat, lowerings, online_softmax
+    from . import compat, graph_cache, lowerings, online_softmax
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
     from .wrapper import VulkanDeviceOps, VulkanWrapper
 
     compat.check()
+    graph_cache.install()
     compat.treat_as_gpu("vulkan")
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
