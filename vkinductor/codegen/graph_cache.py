@@ -17,10 +17,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from vkinductor.runtime.errors import CacheError
+
 log = logging.getLogger(__name__)
 
 # Inductor's folders of cached graphs, under its cache folder.
 GRAPH_FOLDERS = ("fxgraph", "aotautograd")
+# File names of at least this length are hashes of the content (torch 2.11 also calls files "entry").
+HASH_LENGTH = 40
 
 
 def folder() -> Path:
@@ -28,6 +32,29 @@ def folder() -> Path:
     from torch._inductor.runtime.runtime_utils import cache_dir
 
     return Path(cache_dir())
+
+
+def graph_files() -> list[Path]:
+    """The files of cached graphs, of every backend: Inductor keeps them together."""
+    return sorted(file for name in GRAPH_FOLDERS for file in (folder() / name).rglob("*") if file.is_file())
+
+
+def clear() -> int:
+    """Removes the cached graphs of every backend; returns the bytes that were freed.
+
+    Raises CacheError when some cannot be removed.
+    """
+    freed = 0
+    for file in graph_files():
+        try:
+            nbytes = file.stat().st_size
+            file.unlink()
+        except FileNotFoundError:
+            continue  # another process was faster
+        except OSError as error:
+            raise CacheError(f"the cached graph {file} cannot be removed: {error}") from error
+        freed += nbytes
+    return freed
 
 
 @functools.cache
@@ -85,8 +112,8 @@ def remove_damaged(graphs: Path, name_of: Any) -> int:
         return 0
     for name in names:
         path = graphs / name
-        # torch 2.11 calls some of its files "entry": these cannot be told from damaged ones.
-        if name.startswith(".") or len(name) < 40:
+
+        if name.startswith(".") or len(name) < HASH_LENGTH:
             continue
         try:
             if name_of(path.read_bytes()) == name:

@@ -299,6 +299,7 @@ class PipelineCache:
         """Save the driver's cache and destroy every pipeline; the device must be idle or lost."""
         with self._lock:
             self.save()
+            self._device.store.record_use()
             ffi, vk, handle = self._ffi, self._vk, self._device.handle
             for pipeline in self._pipelines.values():
                 vk.vkDestroyPipeline(handle, pipeline.handle, ffi.NULL)
