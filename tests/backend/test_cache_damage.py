@@ -116,6 +116,32 @@ def test_a_damaged_program_is_written_anew(folders: tuple[Path, Path]) -> None:
     assert program.read_text().strip() == content.strip()
 
 
+def test_other_versions_and_devices_miss(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    import dataclasses
+
+    from torch._inductor import codecache
+
+    from vkinductor.codegen import cache_key
+
+    expected, _ = run()
+    device = context.get()
+    changes: dict[str, tuple[Any, str, Any]] = {
+        "driver": (device, "info", dataclasses.replace(device.info, driver_version=device.info.driver_version + 1)),
+        "UUID": (device, "info", dataclasses.replace(device.info, uuid="0" * 32)),
+        "compiler": (device.compiler, "version", "0.0.1"),
+        "template or version of this package": (cache_key, "code_version", lambda: "another"),
+        "torch": (codecache, "torch_key", lambda: b"another"),
+    }
+    for what, (place, name, value) in changes.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value)
+            result, seen = run()
+            assert seen["autograd_cache_miss"] == seen["fxgraph_cache_miss"] == 1, what
+            assert torch.equal(result, expected), what
+            assert run()[1]["autograd_cache_hit"] == 1, what  # and is cached in turn
+        assert run()[1]["autograd_cache_hit"] == 1, what
+
+
 def test_a_folder_that_cannot_be_written_warns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vkinductor.codegen import graph_cache
 

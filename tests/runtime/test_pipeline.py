@@ -261,6 +261,28 @@ def test_the_driver_cache_is_saved_and_loaded(fresh_device, kernels):
     assert run(device, kernels, source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 5.0;")) == 5.0
 
 
+def test_another_compiler_is_another_key(fresh_device, kernels, counters, monkeypatch, tmp_path):
+    kernel = source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 41.5;")
+    device = fresh_device(VKINDUCTOR_CACHE_DIR=str(tmp_path))
+    device.pipelines.spirv(kernel)
+    device.pipelines.spirv(kernel)
+    assert counters.kernels_compiled == 1
+    monkeypatch.setattr(device.compiler, "version", "0.0.1")
+    device.pipelines.spirv(kernel)
+    assert counters.kernels_compiled == 2
+    device.pipelines.spirv(dataclasses.replace(kernel, glsl=kernel.glsl.replace("41.5", "42.5")))
+    assert counters.kernels_compiled == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("driver_version", 12345), ("uuid", "0" * 32), ("driver_uuid", "0" * 32), ("device_id", 12345)]
+)
+def test_another_driver_or_device_has_another_driver_cache(device, monkeypatch, field, value):
+    key = device.pipelines._blob_key()
+    monkeypatch.setattr(device, "info", dataclasses.replace(device.info, **{field: value}))
+    assert device.pipelines._blob_key() != key
+
+
 def test_a_broken_driver_cache_is_ignored(fresh_device, kernels):
     device = fresh_device()
     device.store.put("pipeline", device.pipelines._blob_key(), b"\x20\0\0\0" + b"junk" * 40)

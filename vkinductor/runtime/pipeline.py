@@ -10,16 +10,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import os
 import struct
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vkinductor.runtime.abi import ArgumentLayout
+from vkinductor.runtime.compile_threads import CompileThreads
 from vkinductor.runtime.errors import (
     DEVICE_LOST,
     DeviceLostError,
@@ -42,9 +42,6 @@ _REQUIRE_FULL_SUBGROUPS = 0x2
 # The driver's cache is saved after this many new pipelines, at most once in so many seconds, and at the end.
 _SAVE_EVERY = 32
 _SAVE_INTERVAL_S = 10.0
-
-# Compiling releases the interpreter lock; what asks for kernels, Inductor, holds it and one core.
-_THREADS = max(1, min(4, (os.cpu_count() or 1) - 1))
 
 # VkPipelineCacheHeaderVersionOne: length, version, vendor, device, UUID.
 _CACHE_HEADER = struct.Struct("<IIII16s")
@@ -96,8 +93,7 @@ class PipelineCache:
         self._lock = threading.RLock()
         self._pipelines: dict[KernelSource, Pipeline] = {}
         self._handles: dict[KernelSource, Future[Any]] = {}  # by source without its name; done or being made
-        self._pool: ThreadPoolExecutor | None = None
-        self._closed = False
+        self.threads = CompileThreads()
         self._layouts: dict[int, Any] = {}
         self._cache: Any = None
         self._saved = b""
@@ -131,12 +127,8 @@ class PipelineCache:
             _ = device.store, device.compiler  # made on first use, by one thread
         except VulkanError:
             return
-        with self._lock:
-            if self._closed or _nameless(source) in self._handles:
-                return
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="vkinductor-compile")
-            self._pool.submit(self._fetch, source)
+        if _nameless(source) not in self._handles:
+            self.threads.submit(lambda: self._fetch(source))
 
     def _fetch(self, source: KernelSource) -> None:
         # `get` tries anew and raises.
@@ -158,7 +150,8 @@ class PipelineCache:
             except Exception:  # the other thread's error may be about another name: this one has its own
                 continue
         try:
-            made.set_result(self._build(source))
+            with self.threads.compiling():
+                made.set_result(self._build(source))
         except BaseException as error:
             with self._lock:
                 del self._handles[key]
@@ -368,11 +361,7 @@ class PipelineCache:
 
         Waits for threads that compile, and drops what has not begun.
         """
-        with self._lock:
-            self._closed = True
-            pool, self._pool = self._pool, None
-        if pool is not None:  # without the lock, which its threads take
-            pool.shutdown(wait=True, cancel_futures=True)
+        self.threads.close()  # without the lock, which they take
         with self._lock:
             self.save()
             self._device.store.record_use()
