@@ -94,15 +94,15 @@ def systems() -> dict[str, tuple[str, Callable[[Any], Any], Callable[[], Any]]]:
     wait = vkinductor.synchronize
     found: dict[str, tuple[str, Callable[[Any], Any], Callable[[], Any]]] = {
         "vulkan recorded": ("vulkan", vulkan(), wait),
-        "vulkan compiled, not recorded": ("vulkan", vulkan(recording=False), wait),
-        "vulkan eager": ("vulkan", lambda f: f, wait),
-        "CPU Inductor": ("cpu", torch.compile, lambda: None),
     }
     if torch.cuda.is_available():
         cuda = torch.cuda.synchronize
         found["CUDA Inductor"] = ("cuda", torch.compile, cuda)
         found["CUDA Inductor reduce-overhead"] = ("cuda", lambda f: torch.compile(f, mode="reduce-overhead"), cuda)
         found["CUDA eager"] = ("cuda", lambda f: f, cuda)
+    found["CPU Inductor"] = ("cpu", torch.compile, lambda: None)
+    found["vulkan compiled, not recorded"] = ("vulkan", vulkan(recording=False), wait)
+    found["vulkan eager"] = ("vulkan", lambda f: f, wait)
     return found
 
 
@@ -267,7 +267,7 @@ def main() -> int:
 
     def show(row: Row) -> None:
         rows.append(row)
-        print(table([row]).splitlines()[-1], flush=True)
+        print(table(rows).splitlines()[-1], flush=True)
         if arguments.json:
             save(arguments.json, rows, torch=torch.__version__, device=vkinductor.device_name(), driver=_driver())
 

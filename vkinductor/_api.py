@@ -148,18 +148,15 @@ def cache_stats() -> dict[str, dict[str, int]]:
 
 
 def _graph_cache_stats() -> dict[str, int]:
-    from pathlib import Path
-
     from torch._dynamo.utils import counters
-    from torch._inductor.runtime.runtime_utils import cache_dir
 
-    folders = [Path(cache_dir()) / name for name in ("fxgraph", "aotautograd")]
-    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    from vkinductor.codegen import graph_cache
+
     seen = counters["inductor"]
     return {
         "hits": seen.get("fxgraph_cache_hit", 0),
         "misses": seen.get("fxgraph_cache_miss", 0),
-        "bytes": sum(file.stat().st_size for file in files),
+        "bytes": sum(file.stat().st_size for file in graph_cache.graph_files()),
     }
 
 

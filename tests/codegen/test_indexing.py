@@ -288,3 +288,13 @@ def test_more_workgroups_than_one_dimension_holds(count: int) -> None:
 
     x = (torch.arange(count) % 97).to(torch.int16)
     check(f, x)
+
+
+def test_a_constant_index_behind_a_mask_that_is_never_true():
+    """GLSL refuses a negative constant as an index, even where no invocation gets there."""
+
+    def f(x):
+        joined = torch.cat([x[:2], x.sin(), x[:1]], 0)
+        return joined[:1].mean(0) + 1, joined[1:2] - torch.cat([x[:2], x.sin()], 0)[1:2].mean()
+
+    check(f, torch.randn(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -102,11 +102,12 @@ def test_a_length_that_grows_records_a_few_times_only():
 def test_a_hundred_shapes_hold_bounded_memory():
     from vkinductor.codegen import recording
 
+    earlier = set(recording._partitions)
     f = compiled(chain, dynamic=True)
     w = device(16, 16)
     for n in [*range(2, 102), *range(2, 102)]:
         f(device(n, 16), w)
-    partitions = [p for p in recording._partitions if len(p._entries) > 32]
+    partitions = [p for p in recording._partitions if p not in earlier and len(p._entries) > 32]
     assert len(partitions) == 1
     assert len(partitions[0]._recordings) == 1
     assert len(partitions[0]._entries) <= 64
@@ -228,26 +229,21 @@ def test_two_forwards_before_their_backwards():
 def test_threads_share_a_program():
     f = compiled(chain)
     w = device(16, 16)
-    for _ in range(3):
-        f(device(8, 16), w)
-    errors = []
+    with torch.no_grad():  # as in the threads: torch 2.11 cannot compile one function on several at once
+        for _ in range(3):
+            f(device(8, 16), w)
 
     def work(seed):
         generator = torch.Generator().manual_seed(seed)
         for _ in range(20):
             x = torch.randn(8, 16, generator=generator)
-            try:
-                with torch.no_grad():
-                    same(f(x.to("vulkan"), w), chain(x, w.cpu()), rtol=1e-4, atol=1e-6)
-            except BaseException as error:
-                errors.append(error)
+            with torch.no_grad():
+                same(f(x.to("vulkan"), w), chain(x, w.cpu()), rtol=1e-4, atol=1e-6)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    before = vkinductor.stats()["replays"]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert vkinductor.stats()["replays"] > before
 
 
 def test_graphs_share_one_scratch_range():
@@ -278,18 +274,17 @@ def test_memory_of_results_is_given_back():
     same(last, chain(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
 
 
-def test_another_device_takes_over():
-    """After `context.reset` the program of the closed device is not used."""
+def test_a_device_that_is_opened_anew_records_anew():
     from vkinductor.runtime import context
 
-    f = compiled(chain)
-    for _ in range(3):
-        f(device(8, 16), device(16, 16))
-    x, w = torch.randn(8, 16), torch.randn(16, 16)
-    del f
-    torch._dynamo.reset()
-    gc.collect()
-    context.reset()
-    f = compiled(chain)
-    for _ in range(3):
-        same(f(x.to("vulkan"), w.to("vulkan")), chain(x, w), rtol=1e-4, atol=1e-6)
+    for _ in range(2):
+        f = compiled(chain)
+        x, w = torch.randn(8, 16), torch.randn(16, 16)
+        before = vkinductor.stats()["replays"]
+        for _ in range(3):
+            same(f(x.to("vulkan"), w.to("vulkan")), chain(x, w), rtol=1e-4, atol=1e-6)
+        assert vkinductor.stats()["replays"] == before + 2
+        del f
+        torch._dynamo.reset()
+        gc.collect()
+        context.reset()

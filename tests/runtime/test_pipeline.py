@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 
 import numpy as np
@@ -127,6 +128,112 @@ def test_a_kernel_without_arguments(device):
     device.stream.synchronize()
 
 
+def test_the_same_kernel_under_two_names_is_compiled_once(device, kernels, counters):
+    one = source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 17.25;", name="one")
+    two = dataclasses.replace(one, name="two")
+    first, second = device.pipelines.get(one), device.pipelines.get(two)
+    assert counters.kernels_compiled <= 1
+    assert first.handle == second.handle
+    assert (first.source.name, second.source.name) == ("one", "two")
+    assert run(device, kernels, two) == 17.25
+
+
+def test_a_prefetched_kernel_is_there(fresh_device, kernels, counters, tmp_path):
+    device = fresh_device(VKINDUCTOR_CACHE_DIR=str(tmp_path))
+    wanted = [source(kernels, f"    if (i == 0) F(ARG.dst).v[0] = {i}.5;", name=f"k{i}") for i in range(8)]
+    for kernel in wanted * 3:
+        device.pipelines.prefetch(kernel)
+    assert [run(device, kernels, kernel) for kernel in wanted] == [i + 0.5 for i in range(8)]
+    assert counters.kernels_compiled == 8
+
+
+def test_an_error_of_a_prefetched_kernel_is_raised_when_it_is_asked_for(device, kernels):
+    bad = source(kernels, "    undeclared = 1;", name="bad_kernel")
+    wide = KernelSource("wide", "", ArgumentLayout(tuple((f"p{i}", "ptr") for i in range(100))))
+    for _ in range(2):
+        device.pipelines.prefetch(bad)
+        device.pipelines.prefetch(wide)
+        with pytest.raises(ShaderCompileError, match="bad_kernel"):
+            device.pipelines.get(bad)
+        with pytest.raises(ShaderCompileError, match="other_name"):
+            device.pipelines.get(dataclasses.replace(bad, name="other_name"))
+        with pytest.raises(UnsupportedError, match="wide"):
+            device.pipelines.get(wide)
+
+
+def compile_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("vkinductor-compile")]
+
+
+def test_threads_do_not_outlive_the_device(fresh_device, kernels, tmp_path):
+    from vkinductor.runtime import context
+
+    for round_ in range(5):
+        device = fresh_device(VKINDUCTOR_CACHE_DIR=str(tmp_path / str(round_)))
+        pipelines = device.pipelines
+        for i in range(40):  # more than are compiled before the device closes
+            pipelines.prefetch(source(kernels, f"    if (i == 0) F(ARG.dst).v[0] = {i}.25;"))
+        assert compile_threads()
+        context.reset()
+        assert not compile_threads()
+        assert len(pipelines._handles) == 0
+        pipelines.prefetch(source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 0.25;"))
+        assert not compile_threads()
+
+
+FORK = """
+import os, sys
+from vkinductor.runtime import context
+from vkinductor.runtime.abi import ArgumentLayout
+from vkinductor.runtime.errors import VulkanError
+from vkinductor.runtime.pipeline import KernelSource
+device = context.get()
+for i in range(60):
+    glsl = f"#version 460\\nlayout(local_size_x = 1) in;\\nshared float x[{i + 1}];\\nvoid main() {{ x[0] = 1.0; }}\\n"
+    device.pipelines.prefetch(KernelSource("k", glsl, ArgumentLayout(())))
+child = os.fork()
+try:
+    context.get()
+except VulkanError:
+    sys.exit(0 if child == 0 else 3)
+if child == 0:
+    sys.exit(4)
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_while_kernels_are_compiled(kernels, tmp_path):
+    for number in range(3):
+        done = kernels.python(FORK, VKINDUCTOR_CACHE_DIR=str(tmp_path / str(number)))
+        assert done.returncode == 0, done.stderr
+
+
+def test_different_kernels_are_compiled_at_the_same_time(device, kernels):
+    """No lock is held while one compiles: a thread in the middle of one does not stop another."""
+    inside, go_on = threading.Event(), threading.Event()
+    slow = source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 31.5;", name="slow")
+    compile_ = device.compiler.compile
+
+    def wait(glsl, **options):
+        if options["name"] == "slow":
+            inside.set()
+            assert go_on.wait(30)
+        return compile_(glsl, **options)
+
+    device.compiler.compile = wait
+    try:
+        device.pipelines.prefetch(slow)
+        assert inside.wait(30)
+        assert run(device, kernels, source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 32.5;")) == 32.5
+        go_on.set()
+        assert run(device, kernels, slow) == 31.5
+    finally:
+        go_on.set()
+        del device.compiler.compile
+
+
 def test_threads_ask_for_the_same_kernel(device, kernels, counters):
     kernel = source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 99.25;")
     got = []
@@ -152,6 +259,28 @@ def test_the_driver_cache_is_saved_and_loaded(fresh_device, kernels):
     assert not device.pipelines._fits(blob[:16] + b"\0" * 16 + blob[32:])  # the UUID of another driver
     device = fresh_device()
     assert run(device, kernels, source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 5.0;")) == 5.0
+
+
+def test_another_compiler_is_another_key(fresh_device, kernels, counters, monkeypatch, tmp_path):
+    kernel = source(kernels, "    if (i == 0) F(ARG.dst).v[0] = 41.5;")
+    device = fresh_device(VKINDUCTOR_CACHE_DIR=str(tmp_path))
+    device.pipelines.spirv(kernel)
+    device.pipelines.spirv(kernel)
+    assert counters.kernels_compiled == 1
+    monkeypatch.setattr(device.compiler, "version", "0.0.1")
+    device.pipelines.spirv(kernel)
+    assert counters.kernels_compiled == 2
+    device.pipelines.spirv(dataclasses.replace(kernel, glsl=kernel.glsl.replace("41.5", "42.5")))
+    assert counters.kernels_compiled == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("driver_version", 12345), ("uuid", "0" * 32), ("driver_uuid", "0" * 32), ("device_id", 12345)]
+)
+def test_another_driver_or_device_has_another_driver_cache(device, monkeypatch, field, value):
+    key = device.pipelines._blob_key()
+    monkeypatch.setattr(device, "info", dataclasses.replace(device.info, **{field: value}))
+    assert device.pipelines._blob_key() != key
 
 
 def test_a_broken_driver_cache_is_ignored(fresh_device, kernels):

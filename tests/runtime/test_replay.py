@@ -217,3 +217,16 @@ def test_argument_memory_is_given_back(kernels, device, recording):
         assert recording.replay(binding, (x, x))
         recording.discard()
     assert len(device.stream.shared._blocks) == 1
+
+
+def test_where_a_watchdog_bites_a_program_is_cut(kernels, device, counters, recording, monkeypatch):
+    recording, capture = recording
+    monkeypatch.setattr(device.stream, "program_dispatches", 2)
+    binding = recording.bind("a", capture)
+    counters.reset()
+    for i in range(4):
+        x = np.arange(N, dtype=np.float32) + i
+        source, target = kernels.upload(device, x), device.memory.allocate(4 * N)
+        assert recording.replay(binding, (source, target))
+        np.testing.assert_array_equal(kernels.download(device, target, N), want(x, 5, 1.0))
+    assert counters.submits >= 12

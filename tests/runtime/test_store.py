@@ -11,6 +11,7 @@ import warnings
 
 import pytest
 
+from vkinductor.runtime.errors import CacheError
 from vkinductor.runtime.store import DiskStore
 
 HEADER = 24
@@ -103,12 +104,23 @@ def test_damage_is_a_miss_and_heals(store, tmp_path, damage):
     assert store.get("spirv", "a") == b"payload"
 
 
-def test_a_folder_in_place_of_an_entry_is_a_miss(store, tmp_path):
+def test_a_folder_in_place_of_an_entry_is_a_miss_and_heals(store, tmp_path):
     store.put("spirv", "a", b"payload")
     (path,) = entries(tmp_path)
     path.unlink()
     path.mkdir()
     assert store.get("spirv", "a") is None
+    store.put("spirv", "a", b"payload")
+    assert DiskStore(tmp_path / "cache").get("spirv", "a") == b"payload"
+
+
+def test_an_entry_in_the_place_of_another_is_a_miss(store, tmp_path):
+    store.put("spirv", "a", b"one")
+    store.put("pipeline", "a", b"two")
+    first, second = store._path("spirv", "a"), store._path("pipeline", "a")
+    second.write_bytes(first.read_bytes())
+    assert store.get("pipeline", "a") is None
+    assert store.get("spirv", "a") == b"one"
 
 
 def test_the_least_recently_used_goes_first(tmp_path):
@@ -273,3 +285,48 @@ def test_processes_write_and_evict_together(tmp_path):
     running = [subprocess.Popen([sys.executable, "-W", "error", "-c", code]) for _ in range(3)]
     assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
     assert not [path for path in entries(tmp_path) if path.name.startswith(".tmp-")]
+
+
+def test_use_is_summed_over_processes(store, tmp_path):
+    assert store.use()["spirv"] == (0, 0)
+    store.put("spirv", "a", b"1")
+    store.get("spirv", "a")
+    store.get("pipeline", "lost")
+    store.record_use()
+    store.record_use()  # nothing new
+    store.get("spirv", "a")
+    store.record_use()
+    other = DiskStore(tmp_path / "cache")
+    other.get("spirv", "a")
+    other.record_use()
+    with (tmp_path / "cache" / "use.txt").open("ab") as file:
+        file.write(b"\xff nonsense\nspirv -1 x\n")
+    assert store.use() == {"spirv": (3, 0), "pipeline": (0, 1), "tuning": (0, 0)}
+    store.clear()
+    assert store.use()["spirv"] == (0, 0)
+
+
+def test_the_file_of_counts_does_not_grow_for_ever(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("vkinductor.runtime.store._USE_BYTES", 100)
+    store.put("spirv", "a", b"1")
+    for _ in range(50):
+        store.get("spirv", "a")
+        store.record_use()
+    assert store.use()["spirv"] == (50, 0)
+    assert (tmp_path / "cache" / "use.txt").stat().st_size < 200
+
+
+def test_entries_go_from_store_to_store(store, tmp_path):
+    store.put("spirv", "a", b"one")
+    store.put("tuning", "b", b"two")
+    other = DiskStore(tmp_path / "other")
+    exported = list(store.export())
+    assert [other.adopt(*entry) for entry in exported] == [True, True]
+    assert [other.adopt(*entry) for entry in exported] == [False, False]
+    assert (other.get("spirv", "a"), other.get("tuning", "b")) == (b"one", b"two")
+
+
+@pytest.mark.parametrize("name", ["../../up", "spirv/ab/cd", "spirv/00/" + "0" * 62, ""])
+def test_what_is_no_entry_is_not_adopted(store, name):
+    with pytest.raises(CacheError, match="no sound entry"):
+        store.adopt(name, b"vkstore2" + bytes(30))

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("vkinductor.cli.info", "show devices, limits, features, compiler, versions and cache directory"),
     "generate": ("vkinductor.cli.generate", "run a language model through torch.compile(backend='vulkan')"),
+    "cache": ("vkinductor.cli.cache", "show, empty, pack and unpack the caches on disk"),
+    "warm": ("vkinductor.cli.warm", "run a program to fill the caches, so that they can be shipped with it"),
 }
 
 

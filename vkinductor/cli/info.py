@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
+from vkinductor.cli.sizes import size
 from vkinductor.runtime import env
 from vkinductor.runtime.errors import VulkanError
 
@@ -121,7 +122,7 @@ def describe(info: dict[str, Any]) -> str:
     if info["cache"]:
         stored = sum(info["cache"]["bytes"].values())
         limit = info["cache"]["limit_bytes"]
-        lines += ["", f"cache: {info['cache']['directory']} ({_size(stored)} of at most {_size(limit)})"]
+        lines += ["", f"cache: {info['cache']['directory']} ({size(stored)} of at most {size(limit)})"]
     if info["environment"]:
         lines += ["", "environment"]
         lines += [f"  {name}={value}" for name, value in info["environment"].items()]
@@ -138,7 +139,7 @@ def _describe_device(device: Any, chosen: bool) -> list[str]:
     ]
     for number, heap in enumerate(device.heaps):
         place = "device" if heap.device_local else "host"
-        lines.append(f"  heap {number}       {_size(heap.size)} of {place} memory")
+        lines.append(f"  heap {number}       {size(heap.size)} of {place} memory")
     limits = device.limits
     for name, text in SHOWN_LIMITS.items():
         value = getattr(limits, name)
@@ -156,15 +157,6 @@ def _wrapped(title: str, names: list[str]) -> list[str]:
     import textwrap
 
     return textwrap.wrap(" ".join(names), width=100, initial_indent=f"  {title:<12} ", subsequent_indent=" " * 15)
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def _jsonable(value: Any) -> Any:

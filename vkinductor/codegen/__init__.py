@@ -14,7 +14,7 @@ def register() -> None:
     from torch._dynamo.device_interface import register_interface_for_device
     from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
 
-    from . import compat, lowerings, online_softmax
+    from . import compat, graph_cache, lowerings, online_softmax
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -22,6 +22,7 @@ def register() -> None:
 
     compat.check()
     compat.hide_from_dynamo()
+    graph_cache.install()
     compat.treat_as_gpu("vulkan")
     compat.partition_kernels("vulkan")
     register_interface_for_device("vulkan", VulkanInterface)

@@ -17,7 +17,16 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from vkinductor.runtime import context
 
 # The parts of the package that decide what generated code looks like and what it calls.
-_WRITERS = ("codegen", "templates", "runtime/abi.py", "runtime/grid.py", "runtime/pipeline.py", "device/storage.py")
+_WRITERS = (
+    "codegen",
+    "templates",
+    "offload",
+    "runtime/abi.py",
+    "runtime/grid.py",
+    "runtime/pipeline.py",
+    "runtime/spirv/float_controls.py",
+    "device/storage.py",
+)
 
 
 class CacheKey(CustomGraphModulePass):
@@ -36,8 +45,12 @@ def code_version() -> str:
     """Version of the package and hash of the sources that write code."""
     import vkinductor
 
-    root = Path(vkinductor.__file__).parent
-    digest = hashlib.sha256(vkinductor.__version__.encode())
+    return hash_of(Path(vkinductor.__file__).parent, vkinductor.__version__)
+
+
+def hash_of(root: Path, version: str) -> str:
+    """Hash of a version and of the sources that write code in the package at ``root``."""
+    digest = hashlib.sha256(version.encode())
     for writer in _WRITERS:
         path = root / writer
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

@@ -109,7 +109,7 @@ def partition_kernels(device_type: str) -> None:
             return original(self, node, *args, **kwargs)
         if not is_kernel(node):
             return f"not a {device_type} kernel"
-        return "a part of a buffer that others write, too" if node in self.vkinductor_outside else None
+        return "a part of a buffer that others write, too" if node in getattr(self, "vkinductor_outside", ()) else None
 
     @functools.wraps(partition)
     def graph_partition(self: Any, *args: Any, **kwargs: Any) -> Any:

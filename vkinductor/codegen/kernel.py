@@ -163,6 +163,8 @@ class VulkanKernel(SIMDKernel):
             text = f"(ARG.{var} != 0)" if dtype == torch.bool else f"ARG.{var}"
             return self.cse.generate(self.loads, text, dtype=upcast_compute_type(dtype), shape=())
         index = self.prepare_indexing(index)
+        if index.is_Integer and index.is_negative:
+            index = sympy.S.Zero  # behind a mask that is never true; GLSL refuses a constant that is out of range
         text = entry.load.format(self.element(var, index, dtype))
         return self.cse.generate(self.loads, text, dtype=upcast_compute_type(dtype), shape=())
 

@@ -17,6 +17,8 @@ from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.runtime.grid import fold
 from vkinductor.runtime.pipeline import KernelSource
 
+from .prefetch import prefetch
+
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
     """(address, bytes) that a kernel may touch through ``tensor``: from its first to its last element."""
@@ -59,6 +61,7 @@ class Kernel:
         self.per_group = per_group
         self.glsl = glsl
         self.run = self._first_run
+        prefetch(self)
 
     def _first_run(self, *args: Any) -> None:
         """Launch over ``args``: one value a field, then the number of items of x.

@@ -6,7 +6,7 @@ one call: it is run on stand-ins for memory (``runtime.replay.capture``), and ev
 
 When a call is replayed and when not:
 
-* not the first call, and none while the device traces kernels or another capture is on;
+* not the first call, and none while another call is captured;
 * not a partition of fewer than ``MIN_LAUNCHES`` kernels: a dispatch costs less than a submit;
 * not a call whose written inputs overlap other inputs in memory: its program knows no such hazard;
 * numbers and sizes are part of a key; each new key is captured again (which costs what the Python program costs) and
@@ -70,7 +70,6 @@ class RecordedPartition:
 
     def __init__(self, fn: Callable[[list[Any]], Any]) -> None:
         self.fn = fn
-        self.name = fn.__name__
         self.refused: str | None = None
         self._lock = threading.RLock()
         self._device: TorchDevice | None = None
@@ -99,7 +98,7 @@ class RecordedPartition:
             addresses = tuple([args[i].data_ptr() for i in self._tensors])
             key = tuple([_scalar(args[i]) for i in self._others]) if self._others else ()
             for _ in range(3):
-                entry = self._entries.get(key) or self._capture(device, key, args, addresses)
+                entry = self._find(key) or self._capture(device, key, args, addresses)
                 if entry is None:
                     return self.fn(args)
                 if entry.recording.written_inputs and not self._apart(entry, addresses):
@@ -108,8 +107,12 @@ class RecordedPartition:
                 if result is not None:
                     args.clear()
                     return result
-                self._forget(entry.recording)
             return self.fn(args)
+
+    def _find(self, key: Any) -> Entry | None:
+        """The entry of a key, unless its recording has let go of what was filled in for it."""
+        entry = self._entries.get(key)
+        return entry if entry is not None and entry.recording.find(key) is entry.binding else None
 
     def _start(self, device: TorchDevice, args: list[Any]) -> None:
         self._clear()
@@ -217,11 +220,9 @@ class RecordedPartition:
         slots = tuple(OutputSlots(device) for _ in new)
         self._recordings.append((recording, slots))
         if len(self._recordings) > MAX_RECORDINGS:
-            self._forget(self._recordings.pop(0)[0])
+            dropped, _ = self._recordings.pop(0)
+            self._entries = {k: e for k, e in self._entries.items() if e.recording is not dropped}
         return recording, slots
-
-    def _forget(self, recording: Recording) -> None:
-        self._entries = {k: e for k, e in self._entries.items() if e.recording is not recording}
 
     def _apart(self, entry: Entry, addresses: tuple[int, ...]) -> bool:
         """Whether no input that the program writes overlaps another input."""

@@ -13,6 +13,7 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from .kernel import VulkanKernel
+from .prefetch import prefetch_definition
 from .template_kernel import VulkanTemplateKernel
 
 # Not REDUCE_TO_SINGLE_ELEMENT: with it Inductor never splits a long reduction into two stages.
@@ -82,6 +83,7 @@ class VulkanScheduling(SIMDScheduling):
         fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
         name = "_".join(["vk", fused, wrapper.next_kernel_suffix()])
         wrapper.src_to_kernel[src_code] = name
+        prefetch_definition(src_code, name)
         origins, detailed = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(name, src_code.replace("KERNEL_NAME", repr(name)), f"{origins}\n{detailed}")
         return name

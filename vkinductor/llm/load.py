@@ -24,6 +24,7 @@ from vkinductor.llm.errors import (
     ModelNotFoundError,
     UnknownOptionError,
 )
+from vkinductor.llm.gguf import fast_reading
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -113,7 +114,7 @@ def load(source: str | os.PathLike[str] | None = None, dtype: torch.dtype = torc
     if path.is_file():
         folder = path.parent
         where["gguf_file"] = path.name
-    with _quiet(transformers):
+    with _quiet(transformers), fast_reading():
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **where)
             model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, **where)

@@ -76,7 +76,7 @@ def _open() -> Device:
         registry.hooks_installed = True
         atexit.register(_at_exit)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_after_fork)
+            os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_here, after_in_child=_after_fork)
     return device
 
 
@@ -96,6 +96,18 @@ def _at_exit() -> None:
     # device.
     if registry.pid == os.getpid():
         _close()
+
+
+def _before_fork() -> None:
+    device = registry.device
+    if device is not None and not registry.forked:
+        device.pipelines.threads.pause()
+
+
+def _after_fork_here() -> None:
+    device = registry.device
+    if device is not None and not registry.forked:
+        device.pipelines.threads.resume()
 
 
 def _after_fork() -> None:

@@ -7,20 +7,25 @@ callers'.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vkinductor.runtime.abi import ArgumentLayout
+from vkinductor.runtime.compile_threads import CompileThreads
 from vkinductor.runtime.errors import (
     DEVICE_LOST,
     DeviceLostError,
     ShaderCompileError,
     UnsupportedError,
+    VulkanError,
     check,
     result_name,
 )
@@ -46,12 +51,12 @@ _CACHE_HEADER = struct.Struct("<IIII16s")
 class KernelSource:
     """Everything a pipeline is made of.
 
-    glsl: the whole compute shader; entry point main. layout: its arguments, declared by
-    `layout.glsl(inline_args)`. inline_args: arguments are push constants; otherwise those hold the address of
-    an argument block. specialization: (constant id, value) pairs; a bool or an int is 32 bits (64 when it
-    does not fit), a float is 32. subgroup_size: the size the shader needs, None for the device's default.
-    full_subgroups: every subgroup of a workgroup is full (its x size must be a multiple of the subgroup
-    size).
+    name: for people; sources that differ in nothing else share a pipeline. glsl: the whole compute shader;
+    entry point main. layout: its arguments, declared by `layout.glsl(inline_args)`. inline_args: arguments
+    are push constants; otherwise those hold the address of an argument block. specialization: (constant id,
+    value) pairs; a bool or an int is 32 bits (64 when it does not fit), a float is 32. subgroup_size: the
+    size the shader needs, None for the device's default. full_subgroups: every subgroup of a workgroup is
+    full (its x size must be a multiple of the subgroup size).
     """
 
     name: str
@@ -68,7 +73,8 @@ class KernelSource:
             return self
         declared = self.layout.glsl(inline=True)
         assert self.glsl.count(declared) == 1, f"{self.name} does not declare its arguments as its layout does"
-        return replace(self, glsl=self.glsl.replace(declared, self.layout.glsl(inline=False)), inline_args=False)
+        glsl = self.glsl.replace(declared, self.layout.glsl(inline=False))
+        return dataclasses.replace(self, glsl=glsl, inline_args=False)
 
 
 class Pipeline:
@@ -87,13 +93,16 @@ class Pipeline:
 
 
 class PipelineCache:
-    """All pipelines of a device, by content. Thread-safe: a source is compiled once, whoever asks for it."""
+    """All pipelines of a device, by content. Thread-safe: a source is compiled once, whoever asks for it and under
+    whatever name; different sources are compiled at the same time."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._ffi, self._vk = device.ffi, device.vk
         self._lock = threading.RLock()
         self._pipelines: dict[KernelSource, Pipeline] = {}
+        self._handles: dict[KernelSource, Future[Any]] = {}  # by source without its name; done or being made
+        self.threads = CompileThreads()
         self._layouts: dict[int, Any] = {}
         self._cache: Any = None
         self._saved = b""
@@ -111,11 +120,54 @@ class PipelineCache:
         """
         pipeline = self._pipelines.get(source)
         if pipeline is None:
+            handle, layout = self._built(source)
+            pack = source.layout.packer(self._device.memory.bias)
             with self._lock:
-                pipeline = self._pipelines.get(source)
-                if pipeline is None:
-                    pipeline = self._pipelines[source] = self._build(source)
+                pipeline = self._pipelines.setdefault(source, Pipeline(source, handle, layout, pack))
         return pipeline
+
+    def prefetch(self, source: KernelSource) -> None:
+        """Start making the pipeline of a source on another thread, so that a later `get` need not. Returns at once.
+
+        Raises nothing: what is wrong with the source is said by `get`.
+        """
+        device = self._device
+        try:
+            _ = device.store, device.compiler  # made on first use, by one thread
+        except VulkanError:
+            return
+        if _nameless(source) not in self._handles:
+            self.threads.submit(lambda: self._fetch(source))
+
+    def _fetch(self, source: KernelSource) -> None:
+        # `get` tries anew and raises.
+        with contextlib.suppress(VulkanError):
+            self._built(source)
+
+    def _built(self, source: KernelSource) -> tuple[Any, Any]:
+        """(pipeline, layout) of a source, made by this thread or by the one that is at it already."""
+        key = _nameless(source)
+        while True:
+            with self._lock:
+                future = self._handles.get(key)
+                if future is None:
+                    made = self._handles[key] = Future()
+                    break
+            try:
+                built: tuple[Any, Any] = future.result()
+                return built
+            except Exception:  # the other thread's error may be about another name: this one has its own
+                continue
+        try:
+            with self.threads.compiling():
+                made.set_result(self._build(source))
+        except BaseException as error:
+            with self._lock:
+                del self._handles[key]
+            made.set_exception(error)
+            raise
+        built = made.result()
+        return built
 
     def __len__(self) -> int:
         return len(self._pipelines)
@@ -126,20 +178,22 @@ class PipelineCache:
         key = hashlib.sha256(f"{compiler.key(self.target)}\0{source.glsl}".encode()).hexdigest()
         code = self._device.store.get("spirv", key)
         if code is None:
-            counters.kernels_compiled += 1
+            with self._lock:
+                counters.kernels_compiled += 1
             code = compiler.compile(source.glsl, name=source.name, target=self.target)
             self._device.store.put("spirv", key, code)
         return code
 
-    def _build(self, source: KernelSource) -> Pipeline:
+    def _build(self, source: KernelSource) -> tuple[Any, Any]:
         self._check(source)
         code = self.spirv(source)
         layout = self._layout(source.layout.nbytes if source.inline_args else min(source.layout.nbytes, 8))
         handle = self._create(source, code, layout)
-        self._new += 1
-        if self._new >= _SAVE_EVERY and time.monotonic() - self._saved_at > _SAVE_INTERVAL_S:
-            self.save()
-        return Pipeline(source, handle, layout, source.layout.packer(self._device.memory.bias))
+        with self._lock:
+            self._new += 1
+            if self._new >= _SAVE_EVERY and time.monotonic() - self._saved_at > _SAVE_INTERVAL_S:
+                self.save()
+        return handle, layout
 
     def _check(self, source: KernelSource) -> None:
         info = self._device.info
@@ -162,6 +216,10 @@ class PipelineCache:
             raise UnsupportedError(f"kernel {source.name!r} wants full subgroups, which the device does not promise")
 
     def _layout(self, push_bytes: int) -> Any:
+        with self._lock:
+            return self._layout_locked(push_bytes)
+
+    def _layout_locked(self, push_bytes: int) -> Any:
         layout = self._layouts.get(push_bytes)
         if layout is None:
             ffi = self._ffi
@@ -254,6 +312,10 @@ class PipelineCache:
         ).hexdigest()
 
     def _driver_cache(self) -> Any:
+        with self._lock:
+            return self._driver_cache_locked()
+
+    def _driver_cache_locked(self) -> Any:
         if self._cache is None:
             ffi = self._ffi
             blob = self._device.store.get("pipeline", self._blob_key()) or b""
@@ -304,19 +366,29 @@ class PipelineCache:
                 self._saved = blob
 
     def close(self) -> None:
-        """Save the driver's cache and destroy every pipeline; the device must be idle or lost."""
+        """Save the driver's cache and destroy every pipeline; the device must be idle or lost.
+
+        Waits for threads that compile, and drops what has not begun.
+        """
+        self.threads.close()  # without the lock, which they take
         with self._lock:
             self.save()
+            self._device.store.record_use()
             ffi, vk, handle = self._ffi, self._vk, self._device.handle
-            for pipeline in self._pipelines.values():
-                vk.vkDestroyPipeline(handle, pipeline.handle, ffi.NULL)
+            for future in self._handles.values():
+                vk.vkDestroyPipeline(handle, future.result()[0], ffi.NULL)
             for layout in self._layouts.values():
                 vk.vkDestroyPipelineLayout(handle, layout, ffi.NULL)
             if self._cache is not None:
                 vk.vkDestroyPipelineCache(handle, self._cache, ffi.NULL)
             self._pipelines.clear()
+            self._handles.clear()
             self._layouts.clear()
             self._cache = None
+
+
+def _nameless(source: KernelSource) -> KernelSource:
+    return dataclasses.replace(source, name="")
 
 
 def _pack_constant(value: int | float | bool) -> bytes:

@@ -53,6 +53,9 @@ class Recorder:
         self._timestamps = TimestampPool(device, self)
         self.tracer: Tracer | None = None  # while something traces, see `trace`
         self._max_dispatches, self._max_bytes, self._max_flops = _SUBMIT_LIMITS[device.info.kind]
+        # A recorded program is one submit, but where a watchdog bites: there it is cut like everything else.
+        shared_with_desktop = device.info.kind in ("integrated", "virtual", "other")
+        self.program_dispatches = self._max_dispatches if shared_with_desktop else None
         self._submit_at = _FIRST_SUBMIT
         self._bound: Any = None  # the pipeline bound in the command buffer being recorded
         self._bytes = self._flops = 0

@@ -2,7 +2,7 @@
 
 Owns file names, checksums, atomic writes and eviction. Leaves to its callers what the bytes mean and what
 belongs in a key (a compiler's version, a device's UUID): an entry is never checked against anything but its
-own checksum.
+own checksum, which covers its name too, so that another entry's file in its place is no entry.
 
 The rules that callers may rely on:
 
@@ -29,13 +29,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-KINDS = ("spirv", "pipeline", "tuning")
-DEFAULT_LIMIT_BYTES = 1 << 30
+from vkinductor.runtime.env import DEFAULT_CACHE_LIMIT
+from vkinductor.runtime.errors import CacheError
 
-_MAGIC = b"vkstore1"
+KINDS = ("spirv", "pipeline", "tuning")
+
+_MAGIC = b"vkstore2"
 _CHECKSUM_BYTES = 16
 _HEADER_BYTES = len(_MAGIC) + _CHECKSUM_BYTES
 _KIND_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_ENTRY_NAME = re.compile(r"[a-z][a-z0-9_]*/[0-9a-f]{2}/[0-9a-f]{62}")
+_USE = "use.txt"
+_USE_BYTES = 1 << 16
+_USE_LINE = re.compile(r"([a-z0-9_]+) (\d{1,12}) (\d{1,12})")
 _TEMPORARY = ".tmp-"
 _STALE_TEMPORARY_S = 3600
 # A hit renews the file's time at most this often: LRU needs no finer clock, and a write for each read costs.
@@ -48,8 +54,8 @@ _REMEASURE_WRITES = 256
 
 @dataclass(frozen=True)
 class KindStats:
-    """What one kind of entry has seen: `hits` and `misses` of this process, `entries` and `bytes` now
-    stored."""
+    """What one kind of entry has seen: `hits` and `misses` (of this process, unless said otherwise), `entries` and
+    `bytes` now stored."""
 
     hits: int = 0
     misses: int = 0
@@ -71,12 +77,13 @@ class DiskStore:
     Nothing is read or created before the first `get` or `put`. Safe for threads and for processes.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None, limit_bytes: int = DEFAULT_CACHE_LIMIT) -> None:
         self.root = None if root is None else Path(root)
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._hits: Counter[str] = Counter()
         self._misses: Counter[str] = Counter()
+        self._recorded: dict[str, tuple[int, int]] = {}
         self._memory: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._memory_bytes = 0
         self._disk_bytes: int | None = None  # an estimate, None until the folder is measured
@@ -101,18 +108,26 @@ class DiskStore:
             return
         if self._writable:
             try:
-                self._write(self._path(kind, key), data)
+                path = self._path(kind, key)
+                self._write(path, _header(path, data) + data)
+            except OSError as error:
+                self._stop_writing(error)
+            else:
                 self._evict_if_needed(len(data) + _HEADER_BYTES)
                 return
-            except OSError as error:
-                self._writable = False
-                warnings.warn(
-                    f"the cache folder {self.root} cannot be written ({error}): what is compiled now lasts "
-                    "for this process only. Set VKINDUCTOR_CACHE_DIR to a folder that can be written.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
         self._keep(kind, key, data)
+
+    def _stop_writing(self, error: OSError) -> None:
+        with self._lock:
+            if not self._writable:  # another thread has said it
+                return
+            self._writable = False
+        warnings.warn(
+            f"the cache folder {self.root} cannot be written ({error}): what is compiled now lasts for this process "
+            "only. Set VKINDUCTOR_CACHE_DIR to a folder that can be written.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def stats(self) -> dict[str, KindStats]:
         """Hits and misses of this process and what is stored now, by kind (all of `KINDS`, and others that
@@ -130,17 +145,84 @@ class DiskStore:
             return {k: KindStats(self._hits[k], self._misses[k], entries[k], nbytes[k]) for k in kinds}
 
     def clear(self) -> int:
-        """Removes every entry (of all processes) and the counts of this one; returns the bytes that were
-        freed."""
+        """Removes every entry (of all processes) and all counts; returns the bytes that were freed."""
         freed = sum(file.nbytes for file in self._files() if _remove(file.path))
+        if self.root is not None:
+            _remove(self.root / _USE)
         with self._lock:
             freed += self._memory_bytes
             self._memory.clear()
             self._memory_bytes = 0
             self._hits.clear()
             self._misses.clear()
+            self._recorded.clear()
             self._disk_bytes = None
         return freed
+
+    # Shipping entries: files as they are, by name. The name is a hash of the key, so it says nothing about it.
+
+    def export(self) -> Iterator[tuple[str, bytes]]:
+        """(name, content) of every sound entry on disk, for another store's `adopt`."""
+        for file in sorted(self._files(), key=lambda file: file.path):
+            with contextlib.suppress(OSError):
+                content = file.path.read_bytes()
+                if _is_sound(file.path, content):
+                    yield "/".join(file.path.parts[-3:]), content
+
+    def adopt(self, name: str, content: bytes) -> bool:
+        """Takes over an entry that another store exported; False when it is here already.
+
+        Raises:
+            CacheError: it is no sound entry, or the folder cannot be written.
+        """
+        if self.root is None or not _ENTRY_NAME.fullmatch(name) or not _is_sound(Path(name), content):
+            raise CacheError(f"{name!r} is no sound entry of a cache of this version: export it anew")
+        path = self.root / name
+        if path.exists():
+            return False
+        try:
+            self._write(path, content)
+        except OSError as error:
+            raise CacheError(f"the cache folder {self.root} cannot be written: {error}") from error
+        self._evict_if_needed(len(content))
+        return True
+
+    # Use over the processes: each adds one line for each kind when it ends.
+
+    def record_use(self) -> None:
+        """Adds this process's hits and misses, as far as they are not there yet, to the counts on disk."""
+        with self._lock:
+            new = {
+                k: (self._hits[k] - h, self._misses[k] - m) for k in KINDS for h, m in [self._recorded.get(k, (0, 0))]
+            }
+            self._recorded = {k: (self._hits[k], self._misses[k]) for k in KINDS}
+        text = "".join(f"{kind} {hits} {misses}\n" for kind, (hits, misses) in new.items() if hits or misses)
+        if not text or self.root is None or not self._writable:
+            return
+        path = self.root / _USE
+        with contextlib.suppress(OSError):
+            if path.exists() and path.stat().st_size > _USE_BYTES:
+                old = self.use()
+                text += "".join(f"{kind} {hits} {misses}\n" for kind, (hits, misses) in old.items())
+                _remove(path)
+            with path.open("a") as file:  # short appends of several processes do not mix
+                file.write(text)
+
+    def use(self) -> dict[str, tuple[int, int]]:
+        """For each kind (hits, misses) of all processes that have ended since the cache was cleared."""
+        total = dict.fromkeys(KINDS, (0, 0))
+        if self.root is None:
+            return total
+        try:
+            lines = (self.root / _USE).read_text(errors="replace").splitlines()
+        except OSError:
+            return total
+        for line in lines:
+            match = _USE_LINE.fullmatch(line)
+            if match and match[1] in total:
+                hits, misses = total[match[1]]
+                total[match[1]] = hits + int(match[2]), misses + int(match[3])
+        return total
 
     def _check_kind(self, kind: str) -> None:
         if not _KIND_NAME.fullmatch(kind):
@@ -160,22 +242,28 @@ class DiskStore:
             used = path.stat().st_mtime
         except OSError:
             return None
-        data = content[_HEADER_BYTES:]
-        if content[:_HEADER_BYTES] != _MAGIC + _checksum(data):
+        if not _is_sound(path, content):
             _remove(path)  # torn by a crash or a failing disk: out of the way, so that the next put is not doubted
             return None
         if time.time() - used > _RENEW_S:
             with contextlib.suppress(OSError):
                 os.utime(path)
-        return data
+        return content[_HEADER_BYTES:]
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+        try:
+            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+        except FileNotFoundError:  # somebody removed the folder just now
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + _checksum(data) + data)
+                file.write(content)
             try:
+                os.replace(temporary, path)
+            except IsADirectoryError:
+                path.rmdir()  # whoever made it; one that holds something is left, and the folder counts as unusable
                 os.replace(temporary, path)
             except PermissionError:
                 # Windows refuses to replace a file that another process has open: that process wrote or reads
@@ -234,8 +322,15 @@ class DiskStore:
                     yield _File(path, parts[0], status.st_size, status.st_mtime)
 
 
-def _checksum(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()[:_CHECKSUM_BYTES]
+def _header(path: Path, data: bytes) -> bytes:
+    """What stands before an entry's bytes in the file `path`: the same wherever the store's root is."""
+    digest = hashlib.sha256("/".join(path.parts[-3:]).encode())
+    digest.update(data)
+    return _MAGIC + digest.digest()[:_CHECKSUM_BYTES]
+
+
+def _is_sound(path: Path, content: bytes) -> bool:
+    return content[:_HEADER_BYTES] == _header(path, content[_HEADER_BYTES:])
 
 
 def _remove(path: Path) -> bool:

@@ -138,7 +138,8 @@ class Stream(Recorder):
     def replay(self, instance: Instance, name: str, dispatches: int, barriers: int) -> None:
         """Submit a recorded program (see `replay.program`), which is filled in. The lock is held."""
         entry = (name, instance.reads, instance.writes)
-        instance.value = self.submissions.submit_program(instance.command, entry)
+        for command in instance.commands:
+            instance.value = self.submissions.submit_program(command, entry)
         self._hazards.program()
         counters.replays += 1
         counters.dispatches += dispatches

@@ -25,7 +25,8 @@ _EXTERN = re.compile(r"(?m)^[ \t]+(?:\w+ = )?(?:torch\.ops|aten|extern_kernels)\
 # How guards name the symbols that they were asked about.
 _NAME = re.compile(r"L\['t(\d+)'\]")
 
-_OVERRIDES = {**FIXED, "size_asserts": False, "alignment_asserts": False}
+# One operator is not worth a submit of its own: it is never recorded.
+_OVERRIDES = {**FIXED, "graph_partition": False, "size_asserts": False, "alignment_asserts": False}
 
 
 class Refused(Exception):

@@ -113,7 +113,7 @@ class Captures:
 
     def refuse(self, what: str) -> None:
         """Raise `CaptureRefused` if this thread is capturing: `what` cannot be noted."""
-        if self.by_thread and threading.get_ident() in self.by_thread:
+        if self.current is not None:
             raise CaptureRefused(what)
 
     @contextmanager

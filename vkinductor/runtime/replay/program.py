@@ -49,12 +49,12 @@ class Step:
 
 @dataclass
 class Instance:
-    """A recorded command buffer and its argument memory. `value`: of its latest submission.
+    """Recorded command buffers (one for each submit) and their argument memory. `value`: of the latest submission.
 
     `bound` says for what its memory is filled in; `reads`, `writes`: the ranges behind that.
     """
 
-    command: Any
+    commands: tuple[Any, ...]
     arguments: Arguments | None
     view: Any
     value: int = 0
@@ -108,11 +108,23 @@ class Program:
 
     def _record(self) -> Instance:
         device = self._device
-        ffi, vk, stream = device.ffi, device.vk, device.stream
+        ffi, stream = device.ffi, device.stream
         shared = stream.shared
         shared.collect(stream.submissions.completed())
         arguments = shared.arguments(self.argument_bytes) if self.argument_bytes else None
-        command = shared.command_buffer()
+        most = stream.program_dispatches or len(self.steps)
+        commands = tuple(self._encode(at, at + most, arguments) for at in range(0, len(self.steps), most))
+        counters.recordings += 1
+        view = None
+        if arguments is not None:
+            view = ffi.buffer(ffi.cast("char *", arguments.host), arguments.nbytes)
+        return Instance(commands, arguments, view)
+
+    def _encode(self, first: int, end: int, arguments: Arguments | None) -> Any:
+        """A command buffer with the steps from `first` to before `end`."""
+        device = self._device
+        ffi, vk, stream = device.ffi, device.vk, device.stream
+        command = stream.shared.command_buffer()
         begin = ffi.new("VkCommandBufferBeginInfo *")
         begin.sType, begin.flags = 42, _SIMULTANEOUS_USE
         check(vk.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
@@ -120,8 +132,8 @@ class Program:
         barriers.record(command, ALL_SOURCES, TO_COMPUTE)
         bound: Pipeline | None = None
         push_data = ffi.new("char[]", max(device.info.limits.max_push_constants, 128))
-        for step, mask in zip(self.steps, self._masks, strict=True):
-            if mask:
+        for at, (step, mask) in enumerate(zip(self.steps[first:end], self._masks[first:end], strict=True)):
+            if mask and at:
                 barriers.record(command, mask, TO_COMPUTE)
             pipeline = step.pipeline
             if pipeline is not bound:
@@ -141,18 +153,14 @@ class Program:
                 vk.vkCmdDispatchIndirect(command, arguments.block.buffer, arguments.offset + step.groups_at)
         barriers.record(command, ALL_SOURCES, TO_HOST)
         check(vk.vkEndCommandBuffer(command), "vkEndCommandBuffer")
-        counters.recordings += 1
-        view = None
-        if arguments is not None:
-            view = ffi.buffer(ffi.cast("char *", arguments.host), arguments.nbytes)
-        return Instance(command, arguments, view)
+        return command
 
     def retire(self) -> None:
         """Give the command buffers back once they are no longer in flight. Any thread, any time."""
         retired = self._device.stream.shared.retired
         while self._instances:
             instance = self._instances.pop()
-            retired.append((instance.value, instance.command, instance.arguments))
+            retired.append((instance.value, instance.commands, instance.arguments))
 
 
 def pack_groups(groups: tuple[int, int, int]) -> bytes:

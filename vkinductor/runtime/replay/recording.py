@@ -140,8 +140,8 @@ class Recording:
         if not moved:
             return False
         self._moves += 1
-        for r in self._stable if self._moves >= _MAX_MOVES else moved:
-            self._stable = {k: v for k, v in self._stable.items() if k != r}
+        gone = self._stable.keys() if self._moves >= _MAX_MOVES else set(moved)
+        self._stable = {r: address for r, address in self._stable.items() if r not in gone}
         self.discard()
         return True
 

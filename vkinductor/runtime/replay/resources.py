@@ -37,7 +37,7 @@ class SharedResources:
         self._blocks: dict[int, Block] = {}
         self._pool: Any = None
         # (value of the last submission, command buffers, argument memory): given back once it has finished.
-        self.retired: deque[tuple[int, Any, Arguments | None]] = deque()
+        self.retired: deque[tuple[int, tuple[Any, ...], Arguments | None]] = deque()
         self.scratch_address = 0
         self.scratch_bytes = 0
 
@@ -75,11 +75,11 @@ class SharedResources:
         """Take back what was retired and is no longer in flight."""
         ffi, vk, handle = self._device.ffi, self._device.vk, self._device.handle
         for _ in range(len(self.retired)):
-            value, command, arguments = self.retired.popleft()
+            value, commands, arguments = self.retired.popleft()
             if value > completed:
-                self.retired.append((value, command, arguments))
+                self.retired.append((value, commands, arguments))
                 continue
-            vk.vkFreeCommandBuffers(handle, self._pool, 1, ffi.new("VkCommandBuffer[1]", [command]))
+            vk.vkFreeCommandBuffers(handle, self._pool, len(commands), ffi.new("VkCommandBuffer[]", commands))
             if arguments is not None:
                 self._arena.give(arguments.address, arguments.nbytes)
 
