@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Dynamo asks CUDA about itself, which does not survive a fork
+
 import torch
 import torch._dynamo.convert_frame
 import torch._functorch.aot_autograd

@@ -183,6 +183,19 @@ def test_after_close_nothing_crashes(fresh_device):
     assert context.get() is not device
 
 
+def test_the_instance_outlives_its_devices(fresh_device, monkeypatch):
+    from vkinductor.runtime import context
+
+    first = fresh_device().instance
+    for _ in range(40):  # some drivers do not survive being unloaded so often
+        context.reset()
+        assert context.get().instance is first
+    context.reset()
+    monkeypatch.setenv("VK_LOADER_DEBUG", "error")  # new instances are made otherwise
+    assert context.get().instance is not first
+    context.reset()
+
+
 def test_device_loss_is_sticky_and_names_the_kernels(fresh_device, kernels):
     device = fresh_device()
     a, b = device.memory.allocate(4000), device.memory.allocate(4000)

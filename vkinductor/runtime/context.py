@@ -9,7 +9,7 @@ import threading
 from vkinductor.runtime import env
 from vkinductor.runtime.device import Device
 from vkinductor.runtime.errors import VulkanError
-from vkinductor.runtime.loader import check_fork, driver_variables, instance
+from vkinductor.runtime.loader import check_fork, driver_variables, instance, release
 from vkinductor.runtime.physical import choose, enumerate_devices
 from vkinductor.runtime.registry import registry
 from vkinductor.runtime.stats import counters
@@ -47,8 +47,7 @@ def is_open() -> bool:
 
 
 def reset() -> None:
-    """Close the device and the instance and zero the counters, for tests: the next use reads the environment
-    anew.
+    """Close the device and zero the counters, for tests: the next use reads the environment anew.
 
     Addresses that are still out become invalid; freeing them does nothing.
     """
@@ -69,8 +68,7 @@ def _open() -> Device:
         device = Device(owner, physical, info)
     except BaseException:
         # A loader that found no driver would find none for ever: the next call starts from a new instance.
-        owner.destroy()
-        registry.instance = None
+        release()
         raise
     if not registry.hooks_installed:
         registry.hooks_installed = True
@@ -86,9 +84,6 @@ def _close() -> None:
     device, registry.device = registry.device, None
     if device is not None:
         device.close()
-    owner, registry.instance = registry.instance, None
-    if owner is not None:
-        owner.destroy()
 
 
 def _at_exit() -> None:
@@ -96,6 +91,7 @@ def _at_exit() -> None:
     # device.
     if registry.pid == os.getpid():
         _close()
+        release()
 
 
 def _before_fork() -> None:

@@ -64,6 +64,7 @@ class Instance:
     def __init__(self, validation: bool) -> None:
         self.ffi, self.lib = binding()
         self.validation = validation
+        self.made_under = _environment()
         self._messenger: Any = None
         self._keep: list[Any] = []
         self.api_version = self._loader_version()
@@ -222,9 +223,17 @@ def driver_variables() -> str:
     return f"; the loader was steered by {', '.join(found)}: check that these name valid driver files" if found else ""
 
 
+def _environment() -> tuple[Any, ...]:
+    """What decides the drivers and layers that a new instance gets."""
+    return env.validation(), sorted((k, v) for k, v in os.environ.items() if k.startswith("VK_"))
+
+
 def instance() -> Instance:
-    """The process's instance, created on the first call. Nothing is kept when that fails, so a later call
-    tries anew.
+    """The process's instance, created on the first call and again when the environment asks for other drivers or
+    layers while no device is open. Nothing is kept when that fails, so a later call tries anew.
+
+    It outlives its devices: the loader unloads a driver with its last instance, and NVIDIA's (580) leaves something
+    behind each time, so that the 29th instance of a process finds no driver.
 
     Raises:
         NoDeviceError: no loader or no driver.
@@ -233,10 +242,21 @@ def instance() -> Instance:
     """
     with registry.lock:
         check_fork()
+        kept = registry.instance
+        if kept is not None and registry.device is None and kept.made_under != _environment():
+            release()
         if registry.instance is None:
             registry.instance = Instance(env.validation())
             registry.pid = os.getpid()
         return registry.instance
+
+
+def release() -> None:
+    """Destroy the process's instance, if there is one; no device may be open."""
+    with registry.lock:
+        kept, registry.instance = registry.instance, None
+        if kept is not None:
+            kept.destroy()
 
 
 def check_fork() -> None:

@@ -1,8 +1,7 @@
 """The one piece of mutable module state: which instance and device this process has open, and under which
 process id.
 
-Owns the lock and the slots only. `loader` fills in the instance, `context` the device; `context.reset`
-empties both.
+Owns the lock and the slots only. `loader` fills in the instance, `context` the device, which `context.reset` closes.
 """
 
 from __future__ import annotations
