@@ -113,3 +113,8 @@ def save(path: str, rows: Sequence[Any], **about: Any) -> None:
     temporary = Path(f"{path}.tmp")
     temporary.write_text(json.dumps(report, indent=1))
     temporary.replace(path)
+
+
+def load(path: str) -> list[Row]:
+    """The rows of a file that `save` wrote."""
+    return [Row(**row) for row in json.loads(Path(path).read_text())["rows"]]

@@ -3,8 +3,10 @@
     python -m benchmarks.overhead [--json FILE] [--quick] [--no-start]
 
 Peers are measured in the same run: Inductor on the CPU, and CUDA's eager mode and Inductor (default and
-reduce-overhead) where there is such a card. The floor is a chain of as many dependent dispatches of a trivial kernel:
-recorded and replayed, and dispatched one by one, with the device's own time for a chain it had before it began.
+reduce-overhead) where there is such a card: in a process that does not import vkinductor, since torch has one
+accelerator a process. The floors are chains of dependent dispatches: as many of a trivial kernel, recorded and replayed
+and one by one, with the device's own time for a chain it had before it began; and the graph's own dispatches with
+nothing else, recorded on memory that never moves.
 """
 
 from __future__ import annotations
@@ -23,11 +25,10 @@ from typing import Any
 import torch
 from torch import nn
 
-import vkinductor
-
-from .measure import Row, measure, save, table
+from .measure import Row, load, measure, save, table
 
 CHAIN = 200
+RECORDED = "vulkan recorded"
 
 
 def chain(x: torch.Tensor) -> torch.Tensor:
@@ -85,29 +86,40 @@ def workloads(device: str, compile_: Callable[[Any], Any]) -> dict[str, Callable
     }
 
 
-def systems() -> dict[str, tuple[str, Callable[[Any], Any], Callable[[], Any]]]:
+System = tuple[str, Callable[[Any], Any], Callable[[], Any]]
+
+
+def systems() -> dict[str, System]:
     """By name: device, how it compiles, how it waits."""
+    import vkinductor
 
     def vulkan(**options: Any) -> Callable[[Any], Any]:
         return lambda f: torch.compile(f, backend="vulkan", options=options)
 
     wait = vkinductor.synchronize
-    found: dict[str, tuple[str, Callable[[Any], Any], Callable[[], Any]]] = {
-        "vulkan recorded": ("vulkan", vulkan(), wait),
+    return {
+        RECORDED: ("vulkan", vulkan(), wait),
+        "CPU Inductor": ("cpu", torch.compile, lambda: None),
+        "vulkan compiled, not recorded": ("vulkan", vulkan(recording=False), wait),
+        "vulkan eager": ("vulkan", lambda f: f, wait),
     }
-    if torch.cuda.is_available():
-        cuda = torch.cuda.synchronize
-        found["CUDA Inductor"] = ("cuda", torch.compile, cuda)
-        found["CUDA Inductor reduce-overhead"] = ("cuda", lambda f: torch.compile(f, mode="reduce-overhead"), cuda)
-        found["CUDA eager"] = ("cuda", lambda f: f, cuda)
-    found["CPU Inductor"] = ("cpu", torch.compile, lambda: None)
-    found["vulkan compiled, not recorded"] = ("vulkan", vulkan(recording=False), wait)
-    found["vulkan eager"] = ("vulkan", lambda f: f, wait)
-    return found
+
+
+def cuda_systems() -> dict[str, System]:
+    """The same for CUDA; empty without such a card."""
+    if not torch.cuda.is_available():
+        return {}
+    wait = torch.cuda.synchronize
+    return {
+        "CUDA Inductor": ("cuda", torch.compile, wait),
+        "CUDA Inductor reduce-overhead": ("cuda", lambda f: torch.compile(f, mode="reduce-overhead"), wait),
+        "CUDA eager": ("cuda", lambda f: f, wait),
+    }
 
 
 def floors(seconds: float) -> Iterator[Row]:
     """Chains of trivial dependent dispatches: what the driver and the device ask for so many kernels."""
+    import vkinductor
     from vkinductor.runtime import context
     from vkinductor.runtime.replay.recording import Recording
 
@@ -136,6 +148,43 @@ def floors(seconds: float) -> Iterator[Row]:
     yield row
 
 
+def own_dispatches(seconds: float) -> Row:
+    """The dispatches of the chain that was compiled last and nothing else: arguments as push constants, fixed memory."""
+    import vkinductor
+    from vkinductor.codegen.recording import recordings
+    from vkinductor.runtime import context
+    from vkinductor.runtime.replay.capture import Pointer
+    from vkinductor.runtime.replay.recording import Recording
+
+    device = context.get()
+    stream = device.stream
+    graph = next(r for r in recordings() if len(r.launches) == CHAIN)
+    (binding, *_) = graph.bindings.values()
+    with stream.captures.on(stream) as capture:
+        at = [capture.resource(nbytes) for nbytes in binding.sizes]
+        for launch in graph.launches:
+            values = [at[v.resource] + v.offset if isinstance(v, Pointer) else v for v in launch.values]
+            reads, writes = (
+                tuple((at[a.resource] + a.offset, a.nbytes) for a in accesses)
+                for accesses in (launch.reads, launch.writes)
+            )
+            stream.dispatch(launch.pipeline, launch.groups, launch.pipeline.pack(*values), reads, writes)
+    addresses = [device.memory.allocate(nbytes) for nbytes in binding.sizes]
+    for address, nbytes in zip(addresses, binding.sizes, strict=True):
+        stream.fill(address, nbytes, 0)
+    recording = Recording(device, capture, len(addresses), ())
+    recording.settle(addresses, addresses)
+    bound = recording.bind("own", capture)
+    return measure(
+        f"{CHAIN} kernels",
+        "floor: its own dispatches, recorded",
+        lambda: recording.replay(bound, tuple(addresses)),
+        vkinductor.synchronize,
+        vkinductor.stats,
+        seconds,
+    )
+
+
 def _increment(loop: int = 1) -> Any:
     """A pipeline that adds to 64 floats, ``loop`` times."""
     from vkinductor.runtime import context
@@ -157,6 +206,8 @@ def _increment(loop: int = 1) -> Any:
 
 
 def _has_timestamps() -> bool:
+    import vkinductor
+
     return vkinductor.device_info().limits.timestamp_valid_bits > 0
 
 
@@ -189,20 +240,51 @@ def steady(seconds: float, show: Callable[[Row], None]) -> None:
     """Every workload on every system."""
     for row in floors(seconds):
         show(row)
-    for system, (device, compile_, wait) in systems().items():
-        for workload, prepare in workloads(device, compile_).items():
-            torch._dynamo.reset()
-            try:
-                call = prepare()
-                row = measure(workload, system, call, wait, vkinductor.stats if device == "vulkan" else None, seconds)
-                if device == "vulkan" and system != "vulkan eager" and _has_timestamps():
-                    row.device = statistics.median(_device_time(call) for _ in range(11))
-                if device == "cuda":
-                    row.kernels = _cuda_kernels(call)
-                    row.counts["kernels"] = row.kernels
-            except Exception as error:
-                row = Row(workload, system, note=f"{type(error).__name__}: {str(error).splitlines()[0][:80]}")
+    ours = systems()
+    rows(RECORDED, ours.pop(RECORDED), seconds, show)
+    if cuda_systems():
+        _from_process(seconds, show)
+    for name, system in ours.items():
+        rows(name, system, seconds, show)
+
+
+def rows(name: str, system: System, seconds: float, show: Callable[[Row], None]) -> None:
+    """Every workload on one system."""
+    device, compile_, wait = system
+    counters = None
+    if device == "vulkan":
+        import vkinductor
+
+        counters = vkinductor.stats
+    for workload, prepare in workloads(device, compile_).items():
+        torch._dynamo.reset()
+        try:
+            call = prepare()
+            row = measure(workload, name, call, wait, counters, seconds)
+            if device == "vulkan" and name != "vulkan eager" and _has_timestamps():
+                row.device = statistics.median(_device_time(call) for _ in range(11))
+            if device == "cuda":
+                row.kernels = _cuda_kernels(call)
+                row.counts["kernels"] = row.kernels
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            row = Row(workload, name, note=f"{type(error).__name__}: {lines[0][:80]} ... {lines[-1][:80]}")
+        show(row)
+        if name == RECORDED and row.wall is not None and workload.startswith(str(CHAIN)):
+            show(own_dispatches(seconds))
+
+
+def _from_process(seconds: float, show: Callable[[Row], None]) -> None:
+    """The rows of CUDA, from a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.json")
+        line = [sys.executable, "-m", "benchmarks.overhead", "--cuda", str(seconds), "--json", path]
+        result = subprocess.run(line, capture_output=True, text=True, check=False)
+        for row in load(path) if os.path.exists(path) else []:
             show(row)
+        if result.returncode:
+            last = (result.stderr.strip().splitlines() or [""])[-1]
+            show(Row("CUDA", f"exit {result.returncode}", note=last[:160]))
 
 
 def _cuda_kernels(call: Callable[[], Any]) -> int:
@@ -219,20 +301,23 @@ def _cuda_kernels(call: Callable[[], Any]) -> int:
 # Cold and warm start: a process of its own, from its start to the first result.
 
 _START = """
-import sys, time, torch, vkinductor
-from benchmarks.overhead import systems, transformer
-device, compile_, wait = systems()[sys.argv[1]]
+import sys, torch
+from benchmarks.overhead import cuda_systems, systems, transformer
+name = sys.argv[1]
+device, compile_, wait = (cuda_systems() if name.startswith("CUDA") else systems())[name]
 torch.manual_seed(0)
 model = compile_(transformer().eval().to(device))
 with torch.no_grad():
     model(torch.randn(2, 32, 128).to(device)).cpu()
-print("kernels compiled:", vkinductor.stats()["kernels_compiled"])
+if device == "vulkan":
+    import vkinductor
+    print("kernels compiled:", vkinductor.stats()["kernels_compiled"])
 """
 
 
 def starts(show: Callable[[Row], None]) -> None:
     """The transformer's first result in a new process, with empty caches and with those it left."""
-    for system, (device, _, _) in systems().items():
+    for system, (device, _, _) in {**systems(), **cuda_systems()}.items():
         if "eager" in system or "not recorded" in system:
             continue
         if device == "cpu" and not shutil.which("g++"):
@@ -262,24 +347,36 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write the rows there, too")
     parser.add_argument("--quick", action="store_true", help="shorter measurements")
     parser.add_argument("--no-start", action="store_true", help="leave out cold and warm start")
+    parser.add_argument("--cuda", metavar="SECONDS", type=float, help=argparse.SUPPRESS)  # this process is the peer's
     arguments = parser.parse_args()
-    rows: list[Row] = []
+    found: list[Row] = []
+    about: dict[str, Any] = {"torch": torch.__version__}
+    if arguments.cuda is None:
+        import vkinductor
+
+        about.update(device=vkinductor.device_name(), driver=_driver())
 
     def show(row: Row) -> None:
-        rows.append(row)
-        print(table(rows).splitlines()[-1], flush=True)
+        found.append(row)
+        print(table(found).splitlines()[-1], flush=True)
         if arguments.json:
-            save(arguments.json, rows, torch=torch.__version__, device=vkinductor.device_name(), driver=_driver())
+            save(arguments.json, found, **about)
 
+    if arguments.cuda is not None:
+        for name, system in cuda_systems().items():
+            rows(name, system, arguments.cuda, show)
+        return 0
     steady(0.3 if arguments.quick else 1.0, show)
     if not arguments.no_start:
         starts(show)
-    print(f"\n{vkinductor.device_name()}, {_driver()}, torch {torch.__version__}")
-    print(table(rows))
+    print(f"\n{', '.join(about.values())}")
+    print(table(found))
     return 0
 
 
 def _driver() -> str:
+    import vkinductor
+
     info = vkinductor.device_info()
     return f"{info.driver_name} {info.driver_info}"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,40 @@ def test_floors_are_chains_of_200_dependent_dispatches(overhead: Any) -> None:
     assert single.device is None or single.device > 0
 
 
+def test_a_graphs_own_dispatches_are_the_floor_beside_it(overhead: Any) -> None:
+    torch._dynamo.reset()
+    shown: list[Any] = []
+    workloads = overhead.workloads
+    with pytest.MonkeyPatch.context() as patch:
+        chain = f"{overhead.CHAIN} kernels"
+        patch.setattr(overhead, "workloads", lambda *a: {chain: workloads(*a)[chain]})
+        overhead.rows(overhead.RECORDED, overhead.systems()[overhead.RECORDED], 0.01, shown.append)
+    graph, floor = shown
+    assert not graph.note
+    assert graph.kernels == floor.kernels == overhead.CHAIN
+    assert graph.counts["submits"] == floor.counts["submits"] == 1
+    assert "allocations" not in graph.counts
+
+
+def test_what_fails_is_a_row_with_the_reason(overhead: Any) -> None:
+    def refuse(_: Any) -> Any:
+        raise ValueError("first\nlast")
+
+    shown: list[Any] = []
+    overhead.rows("broken", ("cpu", refuse, lambda: None), 0.01, shown.append)
+    assert {row.note for row in shown} == {"ValueError: first ... last"}
+
+
+def test_the_peers_process_leaves_the_device_alone(overhead: Any, tmp_path: Path) -> None:
+    """torch has one accelerator a process: with ours registered, CUDA's backward fails inside torch."""
+    path = tmp_path / "rows.json"
+    line = [sys.executable, "-X", "importtime", "-m", "benchmarks.overhead", "--cuda", "0.01", "--json", str(path)]
+    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "benchmarks.measure" in imported
+    assert "vkinductor" not in imported
+
+
 def test_the_chain_is_one_kernel_a_step(overhead: Any) -> None:
     """Nothing of it may fuse, or the table would compare calls of different numbers of kernels."""
     torch._dynamo.reset()
@@ -60,4 +96,5 @@ def test_tables_and_files(overhead: Any, tmp_path: Path) -> None:
     overhead.save(str(tmp_path / "r.json"), rows, torch="x")
     saved = json.loads((tmp_path / "r.json").read_text())
     assert [r["system"] for r in saved["rows"]] == ["first", "second", "third"]
+    assert overhead.load(str(tmp_path / "r.json")) == rows
     assert saved["torch"] == "x"

@@ -268,6 +268,11 @@ def recorded(fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return functools.update_wrapper(RecordedPartition(fn), fn)
 
 
+def recordings() -> list[Recording]:
+    """The recordings of all partitions alive, for reports."""
+    return [recording for partition in list(_partitions) for recording, _ in partition._recordings]
+
+
 def trim() -> None:
     """Free the memory that recordings keep for outputs and nobody uses."""
     for partition in list(_partitions):
