@@ -149,7 +149,7 @@ def floors(seconds: float) -> Iterator[Row]:
 
 
 def own_dispatches(seconds: float) -> Row:
-    """The dispatches of the chain that was compiled last and nothing else: arguments as push constants, fixed memory."""
+    """The dispatches of the chain that was compiled last and nothing else: pushed arguments, memory that stays."""
     import vkinductor
     from vkinductor.codegen.recording import recordings
     from vkinductor.runtime import context

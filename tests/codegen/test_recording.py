@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from compiled import compiled, same
+from torch._dynamo.utils import counters as dynamo_counters
 
 import vkinductor
+from vkinductor.runtime.replay.recording import MAX_BINDINGS
 
 
 def counted(f, *args):
@@ -99,18 +102,52 @@ def test_a_length_that_grows_records_a_few_times_only():
     assert stats["recordings"] <= 18  # each doubling of the length may take up to three instances
 
 
-def test_a_hundred_shapes_hold_bounded_memory():
+def test_two_hundred_shapes_compile_once_and_hold_bounded_memory():
     from vkinductor.codegen import recording
 
+    torch._dynamo.reset()
+    dynamo_counters.clear()
     earlier = set(recording._partitions)
     f = compiled(chain, dynamic=True)
     w = device(16, 16)
-    for n in [*range(2, 102), *range(2, 102)]:
-        f(device(n, 16), w)
+    shapes = [*range(3, 203), *range(3, 203)]  # of two rows or fewer, x[1:] is another program
+    vkinductor.reset_stats()
+    for n in shapes:
+        x = device(n, 16)
+        same(f(x, w), chain(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+    stats = vkinductor.stats()
+    assert dynamo_counters["stats"]["unique_graphs"] == 1
+    assert stats["replays"] >= len(shapes) - 3
+    assert stats["recordings"] <= 3 * 8  # up to three instances for each doubling of the length
     partitions = [p for p in recording._partitions if p not in earlier and len(p._entries) > 32]
     assert len(partitions) == 1
-    assert len(partitions[0]._recordings) == 1
-    assert len(partitions[0]._entries) <= 64
+    ((kept, pools),) = partitions[0]._recordings
+    assert len(partitions[0]._entries) == len(kept.bindings) == MAX_BINDINGS
+    largest = 202 * 16 * 4
+    assert kept.scratch_bytes <= 2 * 3 * largest  # what lives at a time, twice the room since it outgrew its place
+    assert sum(len(binding.image) for binding in kept.bindings.values()) <= MAX_BINDINGS * kept.program.argument_bytes
+    assert len(kept.program._instances) <= kept.program.MAX_INSTANCES
+    assert all(len(pool) <= 3 for pool in pools)  # a result lives until the next one is there
+
+
+def test_kernels_for_other_sizes_are_made_before_they_are_needed():
+    from vkinductor.runtime import context
+    from vkinductor.runtime.compile_threads import THREADS
+
+    torch._dynamo.reset()
+    f = compiled(chain, dynamic=True)
+    w = device(16, 16)
+    for n in (23, 31):  # compile, record
+        f(device(n, 16), w)
+    threads = context.get().pipelines.threads
+    idle = threading.Barrier(THREADS + 1)
+    for _ in range(THREADS):
+        threads.submit(lambda: idle.wait(60))
+    idle.wait(60)
+    before = vkinductor.stats()["kernels_compiled"], len(context.get().pipelines._handles)
+    for n in (40, 17, 61):
+        f(device(n, 16), w)
+    assert (vkinductor.stats()["kernels_compiled"], len(context.get().pipelines._handles)) == before
 
 
 def test_cache_updates_in_place():

@@ -171,7 +171,15 @@ class Recording:
                 at += 12
             self._layout.append((pipeline, args_at, groups_at))
         self._argument_bytes = at
+        self._expect_others()
         self.program = Program(self._device, list(map(self._step, self.launches, self._layout)), at)
+
+    def _expect_others(self) -> None:
+        """Start making what the next key will need if numbers (sizes, scalars) turn out to vary."""
+        pipelines = self._device.pipelines
+        for launch, (pipeline, args_at, _) in zip(self.launches, self._layout, strict=True):
+            if args_at is None and any(kind != "ptr" for _, kind in pipeline.source.layout.fields):
+                pipelines.prefetch(launch.pipeline.source.with_argument_block())
 
     def _touches_moving(self, launch: Launch) -> bool:
         return any(isinstance(v, Pointer) and self._address(v.resource) is None for v in launch.values)
