@@ -111,8 +111,9 @@ def _write_slice(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def check(seed: int, device: str = "vulkan") -> dict[str, int]:
     """Run the program of a seed; returns the recordings and replays it took. Raises AssertionError where it differs
-    from eager on the CPU."""
+    from eager on the CPU, and where the validation layer complains."""
     import vkinductor
+    from vkinductor.runtime.loader import validation_messages
 
     made = program(seed)
     torch._dynamo.reset()
@@ -136,6 +137,7 @@ def check(seed: int, device: str = "vulkan") -> dict[str, int]:
             error = (g.cpu() - w).abs().max().item() if w.numel() else 0.0
             assert g.shape == w.shape, (seed, call, names)
             assert error <= TOLERANCE * max(1.0, w.abs().max().item()), (seed, call, error, names)
+    assert not validation_messages(), (seed, validation_messages())  # with VKINDUCTOR_VALIDATION=1
     after = vkinductor.stats()
     return {name: after[name] - before[name] for name in ("recordings", "replays", "dispatches")}
 
