@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,27 @@ def test_the_cpu_keeps_its_own_backend() -> None:
     assert "#version 460" not in code
     assert "cpp" in code
     same(result, f(x, x))
+
+
+def test_other_devices_keep_what_inductor_has_for_them() -> None:
+    """In a process where ours is registered first. torch 2.11 loads its own only while the table is empty, and CUDA's
+    programs then took their streams from the CPU."""
+    code = """
+import vkinductor.codegen
+vkinductor.codegen.register()
+from torch._dynamo.device_interface import get_interface_for_device
+from torch._inductor.codegen.common import get_device_op_overrides, get_scheduling_for_device, init_backend_registration
+init_backend_registration()
+for device in ("cpu", "cuda", "vulkan"):
+    parts = get_device_op_overrides(device), get_interface_for_device(device)(), get_scheduling_for_device(device)
+    print(*(getattr(part, "__name__", type(part).__name__) for part in parts))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    cpu, cuda, ours = (line.split() for line in result.stdout.splitlines())
+    assert cpu[:2] == ["CpuDeviceOpOverrides", "CpuInterface"]
+    assert cuda[:2] == ["CUDADeviceOpOverrides", "CudaInterface"]
+    assert ours == ["VulkanDeviceOps", "VulkanInterface", "VulkanScheduling"]
+    assert "VulkanScheduling" not in cpu + cuda
 
 
 def test_templates_are_package_data() -> None:

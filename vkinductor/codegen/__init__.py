@@ -12,7 +12,11 @@ import functools
 def register() -> None:
     """Register scheduling, wrapper, device interface and passes for device "vulkan". Idempotent; imports Inductor."""
     from torch._dynamo.device_interface import register_interface_for_device
-    from torch._inductor.codegen.common import register_backend_for_device, register_device_op_overrides
+    from torch._inductor.codegen.common import (
+        get_device_op_overrides,
+        register_backend_for_device,
+        register_device_op_overrides,
+    )
 
     from . import compat, graph_cache, lowerings, online_softmax
     from .cache_key import CacheKey
@@ -27,6 +31,7 @@ def register() -> None:
     compat.partition_kernels("vulkan")
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
+    get_device_op_overrides("cpu")  # torch 2.11 loads those of its own devices only while the table is empty
     register_device_op_overrides("vulkan", VulkanDeviceOps())
     register_backend_for_device("vulkan", VulkanScheduling, VulkanWrapper, device_custom_pass=CacheKey())
     lowerings.register()
