@@ -298,3 +298,19 @@ def test_a_constant_index_behind_a_mask_that_is_never_true():
         return joined[:1].mean(0) + 1, joined[1:2] - torch.cat([x[:2], x.sin()], 0)[1:2].mean()
 
     check(f, torch.randn(3))
+
+
+def test_masks_that_compare_indices_do_not_mix_them_up():
+    """Two masked parts of one kernel, each with a comparison of indices of its own (values of both have one name)."""
+
+    def f(x, y):
+        out = (torch.cat([y.softmax(-1), y], 0)[2:10] + x) * 1.5
+        out[:4] = torch.sin(y[:4])
+        chosen = torch.where(y > out, out, -y)
+        moved = torch.cat([chosen.softmax(-1), out], 0)[2:10] + chosen
+        return torch.cat([moved[1:], chosen[:1]], 0)
+
+    for seed in range(8):
+        torch.manual_seed(seed)
+        x, y = torch.randn(8, 1), torch.randn(8, 1)
+        same(compiled(f)(*on_device([x, y])), f(x, y))

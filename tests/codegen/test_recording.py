@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +15,7 @@ from torch._dynamo.utils import counters as dynamo_counters
 
 import vkinductor
 from vkinductor.runtime.replay.recording import MAX_BINDINGS
+from vkinductor.runtime.submissions import SLOTS
 
 
 def counted(f, *args):
@@ -281,6 +283,81 @@ def test_threads_share_a_program():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert vkinductor.stats()["replays"] > before
+
+
+def test_no_python_for_each_kernel():
+    """A replay of 60 kernels calls as many Python and C functions as one of 6."""
+
+    def steps(n):
+        def f(x):
+            for _ in range(n // 2):
+                x = x - x.mean(0, keepdim=True)
+                x = x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-6)
+            return x
+
+        return f
+
+    def calls(n):
+        torch._dynamo.reset()
+        f, x = compiled(steps(n)), device(16, 16)
+        found = 0
+
+        def count(frame, event, argument):
+            nonlocal found
+            found += event in ("call", "c_call")
+
+        with torch.no_grad():
+            for _ in range(2 * SLOTS):  # all slots of the stream have been used
+                f(x)
+            vkinductor.synchronize()
+            sys.setprofile(count)
+            try:
+                y, took = counted(f, x)
+            finally:
+                sys.setprofile(None)
+        assert took["dispatches"] == n
+        assert took["replays"] == took["submits"] == 1
+        del y
+        return found
+
+    assert calls(60) == calls(6)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_nested_regions_are_recorded(training):
+    """Inductor writes such a region once, as a function that each of its calls runs."""
+
+    def layer(x, w):
+        return torch.softmax(x @ w, -1) * 2 - (x @ w).mean(0, keepdim=True)
+
+    def stack(layer):
+        def f(x, weights):
+            for w in weights:
+                x = layer(x, w)
+            return x
+
+        return f
+
+    f, plain = compiled(stack(torch.compiler.nested_compile_region(layer))), stack(layer)
+    weights = [torch.randn(12, 12) for _ in range(3)]
+    ours = [w.to("vulkan").requires_grad_(training) for w in weights]
+    theirs = [w.clone().requires_grad_(training) for w in weights]
+    for i in range(4):
+        x = torch.randn(12, 12)
+        result, took = counted(f, x.to("vulkan"), ours)
+        expected = plain(x, theirs)
+        same(result, expected, rtol=1e-4, atol=1e-5)
+        if i:
+            assert took["replays"] == 3
+        if training:
+            before = vkinductor.stats()["replays"]
+            result.square().mean().backward()
+            expected.square().mean().backward()
+            if i:
+                assert vkinductor.stats()["replays"] - before >= 3
+    for a, b in zip(ours, theirs, strict=True):
+        if training:
+            same(a.grad, b.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_graphs_share_one_scratch_range():

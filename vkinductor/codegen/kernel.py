@@ -217,6 +217,8 @@ class VulkanKernel(SIMDKernel):
     def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> CSEVariable:
         """``mask ? body() : other``, where ``body`` (and its loads) runs only under the mask."""
         scoped = IndentedBuffer()
+        # The next mask calls its values by the same names, by which they are also looked up here.
+        outside, self.narrow = self.narrow, dict(self.narrow)
         with self.swap_buffers(scoped):
             self.cse.iter_buffer_ids = itertools.count()
             self.cse.name_prefix = f"{self.cse.name_prefix}_m"
@@ -225,6 +227,7 @@ class VulkanKernel(SIMDKernel):
             if not isinstance(result, CSEVariable):
                 dtype = torch.float32 if isinstance(result, float) else torch.int64
                 result = self.cse.generate(scoped, literal(result, dtype), dtype=dtype, shape=())
+        self.narrow = outside
         assert result.dtype is not None
         kind: torch.dtype = result.dtype
         otherwise = as_dtype(other, kind)

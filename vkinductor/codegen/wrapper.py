@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch._inductor import config
 from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 
@@ -24,6 +25,11 @@ class VulkanWrapper(PythonWrapperCodegen):
             assert parent_wrapper is not None
             return VulkanSubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
         return VulkanWrapper()
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Asked here: Inductor does not partition subgraphs and switches the option off while it writes them.
+        self.recording = bool(config.graph_partition)
 
     def write_header(self) -> None:
         super().write_header()
@@ -60,10 +66,17 @@ class VulkanWrapper(PythonWrapperCodegen):
 
 
 class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
-    """The same inside a subgraph."""
+    """The same inside a subgraph: a partition, or the body of a nested region, a branch or a loop.
+
+    All of them are functions of a list and can be recorded; a body that is more than kernels refuses its capture.
+    """
+
+    def __init__(self, subgraph_name: str, parent_wrapper: Any, partition_signatures: Any = None) -> None:
+        self.recording: bool = parent_wrapper.recording
+        super().__init__(subgraph_name, parent_wrapper, partition_signatures)
 
     def write_launcher_fn_call_get_indent(self) -> int:
-        if self.partition_signatures is not None:
+        if self.recording:
             self.prefix.writeline("@recorded")
         return super().write_launcher_fn_call_get_indent()
 
