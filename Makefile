@@ -4,12 +4,14 @@
 VENV ?= .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 PYTEST_ARGS ?= -n 2
+CONFORMANCE_ARGS ?= --log conformance.jsonl --samples 4
 
-.PHONY: help demo setup setup-dev test lint format info clean
+.PHONY: help demo setup setup-dev test conformance lint format info clean
 
 help:
 	@echo "make demo    a real language model through torch.compile(backend=\"vulkan\")"
 	@echo "make test    the tests (make test PYTEST_ARGS='-x tests/runtime' runs some of them)"
+	@echo "make conformance    every operator against the CPU (hours; stops and goes on; CONFORMANCE_ARGS='sin add')"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  ruff format"
 	@echo "make info    what Vulkan offers on this machine"
@@ -26,6 +28,9 @@ demo: setup
 
 test: setup-dev
 	@$(PYTHON_IN_VENV) -m pytest $(PYTEST_ARGS)
+
+conformance: setup-dev
+	@$(PYTHON_IN_VENV) -m vkinductor conformance $(CONFORMANCE_ARGS)
 
 lint: setup-dev
 	$(PYTHON_IN_VENV) -m ruff check .

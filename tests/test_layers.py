@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backend": {"runtime", "templates", "device", "codegen", "offload"},
     "_api": {"runtime", "templates", "device", "codegen", "offload"},
     "llm": {"runtime", "device", "_api", "backend"},
-    "cli": {"runtime", "device", "codegen", "_api", "backend", "llm"},
+    "conformance": {"runtime", "_api", "backend"},
+    "cli": {"runtime", "device", "codegen", "_api", "backend", "llm", "conformance"},
     "__main__": {"cli"},
     "__init__": {"runtime", "_api"},
 }

@@ -1,0 +1,81 @@
+"""Verdicts: what is right, what ran on the CPU, what is wrong or raises, each named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vkinductor.conformance import check as module
+from vkinductor.conformance import samples
+from vkinductor.conformance.check import VARIANTS, check
+from vkinductor.runtime.errors import UnsupportedError
+
+
+def verdicts(name: str, dtype: torch.dtype = torch.float32, **options) -> dict[str, str]:
+    return {variant: v.verdict for variant, v in check(name, dtype, limit=2, **options).items()}
+
+
+# Entries of every sort: elementwise, reductions, matrix products, indexing, shapes, several results.
+@pytest.mark.parametrize(
+    "name",
+    ["add", "exp", "where", "sum", "amax", "std", "softmax", "matmul", "gather", "cat", "transpose", "split"],
+)
+def test_kernels_serve_every_variant(name):
+    assert verdicts(name) == dict.fromkeys(VARIANTS, "gpu")
+
+
+@pytest.mark.parametrize("dtype", [d for d in samples.DTYPES if d != torch.float32])
+def test_dtypes(dtype):
+    for name in ("mul", "eq", "amin"):
+        assert set(verdicts(name, dtype, variants=("eager", "static")).values()) == {"gpu"}
+
+
+def test_what_runs_on_the_cpu_is_named():
+    found = check("linalg.det", torch.float32, ("eager",), 2)["eager"]
+    assert found.verdict == "fallback"
+    assert "aten._linalg_det" in found.detail
+    assert sum(found.fallbacks.values()) >= 2
+
+
+def by_device(on_device):
+    return lambda x, *args, **kwargs: on_device(x) if x.device.type == "vulkan" else torch.sin(x)
+
+
+@pytest.mark.parametrize(
+    ("on_device", "verdict", "detail"),
+    [
+        (lambda x: torch.sin(x) + 0.01, "wrong", "Mismatched elements"),
+        (lambda x: torch.sin(x).double(), "wrong", "torch.float64"),
+        (lambda x: torch.sin(x)[None], "wrong", "(1, "),
+        (lambda x: (torch.sin(x),), "wrong", "another form"),
+        (lambda x: 1 / 0, "error", "ZeroDivisionError"),
+    ],
+)
+def test_what_is_not_right_is_told_apart(monkeypatch, on_device, verdict, detail):
+    monkeypatch.setattr(samples, "operator", lambda name: by_device(on_device))
+    found = check("sin", torch.float32, ("eager",), 2)["eager"]
+    assert found.verdict == verdict
+    assert detail in found.detail
+
+
+def test_our_own_refusal_is_not_an_error(monkeypatch):
+    def refuse(x):
+        try:
+            raise UnsupportedError("not here")
+        except UnsupportedError as error:
+            raise RuntimeError("torch says so") from error
+
+    monkeypatch.setattr(samples, "operator", lambda name: by_device(refuse))
+    found = check("sin", torch.float32, ("eager",), 1)["eager"]
+    assert (found.verdict, found.detail) == ("unsupported", "UnsupportedError: not here")
+
+
+def test_random_results_are_compared_by_form():
+    assert verdicts("randn_like", variants=("eager",)) == {"eager": "gpu"}
+
+
+def test_a_result_as_good_as_the_cpus_is_right():
+    """In half precision either may be the better one: what is near the exact value counts."""
+    near = torch.tensor([1.0 + 2.0**-10], dtype=torch.float16)
+    assert not module._far(near, near)
+    assert module._far(near + 1, near)

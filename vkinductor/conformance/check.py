@@ -1,0 +1,218 @@
+"""One entry in one dtype: eager on the device, compiled with static and with symbolic shapes, and backward.
+
+The reference is the CPU's eager result, in the same dtype and in double precision: a result is right when it is within
+torch's own tolerances of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+import vkinductor
+from vkinductor.conformance import samples
+from vkinductor.conformance.samples import Sample
+from vkinductor.runtime.errors import UnsupportedError
+
+VARIANTS = ("eager", "static", "dynamic", "backward")
+# From good to bad: an entry is as bad as its worst sample.
+VERDICTS = ("gpu", "fallback", "skipped", "unsupported", "error", "wrong", "crash")
+
+
+@dataclass
+class Verdict:
+    """Of one variant. detail: the first message; fallbacks: operator -> times it ran on the CPU."""
+
+    verdict: str = "gpu"
+    detail: str = ""
+    samples: int = 0
+    fallbacks: dict[str, int] = field(default_factory=dict)
+
+    def worsen(self, verdict: str, detail: str) -> None:
+        """Take on a verdict if it is worse than what was found so far."""
+        if VERDICTS.index(verdict) > VERDICTS.index(self.verdict):
+            self.verdict, self.detail = verdict, detail[:400]
+
+
+def check(
+    name: str, dtype: torch.dtype, variants: tuple[str, ...] = VARIANTS, limit: int | None = None
+) -> dict[str, Verdict]:
+    """Verdicts of an entry by variant. Raises nothing of the entry's."""
+    found: dict[str, Verdict] = {}
+    for variant in variants:
+        if variant == "backward" and not samples.backward(name, dtype):
+            continue
+        torch._dynamo.reset()
+        verdict = found[variant] = Verdict()
+        function = _function(name, variant)
+        try:
+            made = list(samples.samples(name, dtype, limit))
+        except Exception as error:  # the catalogue's own trouble, such as a package that is missing
+            verdict.worsen("skipped", f"no samples: {type(error).__name__}: {error}")
+            continue
+        if not made:
+            verdict.worsen("skipped", "no samples")
+        for sample in made:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _sample(name, function, sample, variant, verdict)
+    torch._dynamo.reset()
+    return found
+
+
+def _function(name: str, variant: str) -> Callable[..., Any]:
+    operator = samples.operator(name)
+    if variant == "eager":
+        return operator
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return operator(*args, **kwargs)
+
+    return torch.compile(call, backend="vulkan", dynamic=variant == "dynamic")
+
+
+def _sample(name: str, function: Callable[..., Any], sample: Sample, variant: str, verdict: Verdict) -> None:
+    with_gradients = variant == "backward"
+    try:
+        expected = _run(samples.operator(name), sample, with_gradients)
+    except Exception:
+        return  # not a sample that the CPU can do
+    verdict.samples += 1
+    before = dict(vkinductor.stats()["fallbacks"])
+    try:
+        got = _run(function, _on(sample, "vulkan"), with_gradients)
+        got = tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, got)
+    except UnsupportedError as error:
+        verdict.worsen("unsupported", str(error))
+        return
+    except Exception as error:
+        cause = _cause(error)
+        verdict.worsen("unsupported" if isinstance(cause, UnsupportedError) else "error", _brief(cause))
+        return
+    after = vkinductor.stats()["fallbacks"]
+    for operator, count in after.items():
+        if count > before.get(operator, 0):
+            verdict.fallbacks[operator] = verdict.fallbacks.get(operator, 0) + count - before.get(operator, 0)
+    if verdict.fallbacks:
+        verdict.worsen("fallback", ", ".join(sorted(verdict.fallbacks)))
+    problem = _differs(name, got, expected, sample, with_gradients)
+    if problem:
+        verdict.worsen("wrong", problem)
+
+
+def _on(sample: Sample, device: str) -> Sample:
+    def move(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            # `to` keeps the strides of what is dense; what has gaps gets them again.
+            moved = value.detach().to(device)
+            if moved.stride() != value.stride() and value.numel():
+                room = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
+                moved = room.copy_(moved)
+            return moved.requires_grad_(value.requires_grad)
+        if isinstance(value, torch.device):
+            return torch.device(device)
+        return value
+
+    args, kwargs = tree_map(move, tuple(sample))
+    if "device" in kwargs:
+        kwargs["device"] = device
+    return Sample(args, kwargs)
+
+
+def _run(function: Callable[..., Any], sample: Sample, with_gradients: bool) -> Any:
+    """The results, with the gradients of the arguments when asked for."""
+    copies = tree_map(lambda v: _leaf(v, with_gradients), tuple(sample))
+    args, kwargs = copies
+    torch.manual_seed(1)
+    with contextlib.nullcontext() if with_gradients else torch.no_grad():
+        result = function(*args, **kwargs)
+    if not with_gradients:
+        return result
+    outputs = [t for t in samples.tensors(result) if t.requires_grad]
+    inputs = [t for t in samples.tensors(copies) if t.requires_grad]
+    if not outputs or not inputs:
+        return result
+    weights = [torch.linspace(0.5, 1.5, t.numel()).reshape(t.shape).to(t.dtype).to(t.device) for t in outputs]
+    return torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
+
+
+def _leaf(value: Any, with_gradients: bool) -> Any:
+    """A tensor that the call may change, with its strides."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    copy = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+    copy.copy_(value.detach())
+    return copy.requires_grad_(with_gradients and value.requires_grad and copy.is_floating_point())
+
+
+def _differs(name: str, got: Any, expected: Any, sample: Sample, with_gradients: bool) -> str:
+    """What is wrong with a result, empty when nothing is."""
+    got_leaves, got_form = tree_flatten(got)
+    leaves, form = tree_flatten(expected)
+    if got_form != form:
+        return f"a result of another form: {got_form} for {form}"
+    exact = samples.reproducible(name)
+    double: list[Any] | None = None
+    for i, (g, e) in enumerate(zip(got_leaves, leaves, strict=True)):
+        if not isinstance(e, torch.Tensor):
+            if exact and g != e and not (g != g and e != e):
+                return f"result {i}: {g!r} for {e!r}"
+            continue
+        if not isinstance(g, torch.Tensor) or g.dtype != e.dtype or g.shape != e.shape:
+            return f"result {i}: {_form(g)} for {_form(e)}"
+        if not exact:
+            continue
+        problem = _far(g, e)
+        if problem and e.is_floating_point():
+            if double is None:
+                double = _in_double(name, sample, with_gradients)
+            if double is not None and i < len(double) and isinstance(double[i], torch.Tensor):
+                problem = _far(g, double[i].to(e.dtype)) and problem
+        if problem:
+            return f"result {i}: {problem}"
+    return ""
+
+
+def _far(got: torch.Tensor, expected: torch.Tensor) -> str:
+    try:
+        torch.testing.assert_close(got, expected, equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def _in_double(name: str, sample: Sample, with_gradients: bool) -> list[Any] | None:
+    def widen(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value.detach().double().requires_grad_(value.requires_grad)
+        return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+    try:
+        return tree_flatten(_run(samples.operator(name), Sample(*tree_map(widen, tuple(sample))), with_gradients))[0]
+    except Exception:
+        return None
+
+
+def _form(value: Any) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Our error behind torch's, if there is one."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, UnsupportedError):
+            return at
+        at = at.__cause__ or at.__context__
+    return error
+
+
+def _brief(error: BaseException) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"
