@@ -316,3 +316,28 @@ def test_layer_and_group_norm() -> None:
         return F.layer_norm(x, (6, 7, 8)), F.group_norm(x, 3, w, b), F.instance_norm(x)
 
     check(f, torch.randn(4, 6, 7, 8), torch.randn(6), torch.randn(6), tolerance={"rtol": 1e-5, "atol": 1e-5})
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("computed", [False, True])
+def test_positions_in_a_whole_tensor_are_logical(computed: bool, keepdim: bool) -> None:
+    """Whatever order the memory has: transposed, with gaps, or computed in the same kernel from such a tensor."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.sin() if computed else x
+        return torch.argmax(y, keepdim=keepdim), torch.argmin(y, None, keepdim), y[..., 0].argmax()
+
+    generator = torch.Generator().manual_seed(0)
+    for x in (
+        torch.randn(5, 6, 7, generator=generator),
+        torch.randn(5, 6, 7, generator=generator).permute(2, 1, 0),
+        torch.randn(5, 6, 14, generator=generator)[..., ::2].transpose(0, 1),
+        torch.zeros(3, 4).t(),  # the first of equals
+    ):
+        torch._dynamo.reset()
+        (moved,) = on_device([x])
+        got, expected = compiled(f)(moved), f(x)
+        for a, b in zip(got, expected, strict=True):
+            assert a.shape == b.shape
+            assert torch.equal(a.cpu(), b)
+        assert torch.equal(moved.argmax().cpu(), x.argmax())  # eager

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._inductor import ir, lowering
+from torch._inductor.utils import sympy_product
 
 from .convolution import convolution
 from .matmul import addmm, mm
@@ -30,6 +31,34 @@ def register() -> None:
             original = lowering.lowerings.get(overload)
             if original is not None and not getattr(original, "vkinductor", False):
                 lowering.lowerings[overload] = _dispatch(ours, original)
+    _register_flat(aten.argmax)
+    _register_flat(aten.argmin)
+
+
+def _register_flat(packet: Any) -> None:
+    """Let argmax and argmin of a whole tensor reduce one dimension.
+
+    Inductor orders the loops of several by memory, and the position in that order is not the logical one that torch
+    counts. For Triton it hands positions to the kernel, though not where the operand is computed in the same kernel.
+    """
+    for overload in (packet, packet.default):
+        original = lowering.lowerings.get(overload)
+        if original is not None and not getattr(original, "vkinductor", False):
+            lowering.lowerings[overload] = _flat(original)
+
+
+def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def lower(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        device, size = x.get_device(), x.get_size()
+        if device is None or device.type != "vulkan" or dim is not None or len(size) < 2:
+            return original(x, dim, keepdim)
+        view = lowering.lowerings[aten.view.default]
+        result = original(view(x, [sympy_product(size)]), 0, False)
+        return view(result, [1] * len(size)) if keepdim else result
+
+    lower.vkinductor = True  # type: ignore[attr-defined]
+    return lower
 
 
 def _dispatch(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
