@@ -27,27 +27,26 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
 def register() -> None:
     """Install the lowerings; tensors of every other device keep Inductor's own."""
     for packet, ours in _LOWERINGS.items():
-        for overload in (packet, packet.default):
-            original = lowering.lowerings.get(overload)
-            if original is not None and not getattr(original, "vkinductor", False):
-                lowering.lowerings[overload] = _dispatch(ours, original)
-    _register_flat(aten.argmax)
-    _register_flat(aten.argmin)
+        _wrap(packet, functools.partial(_dispatch, ours))
+    for packet in (aten.argmax, aten.argmin):
+        _wrap(packet, _flat)
 
 
-def _register_flat(packet: Any) -> None:
-    """Let argmax and argmin of a whole tensor reduce one dimension.
+def _wrap(packet: Any, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put a wrapper around Inductor's lowering of an operator, once."""
+    for overload in (packet, packet.default):
+        original = lowering.lowerings.get(overload)
+        if original is not None and not getattr(original, "vkinductor", False):
+            lowering.lowerings[overload] = wrapper(original)
+
+
+def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let argmax or argmin of a whole tensor reduce one dimension.
 
     Inductor orders the loops of several by memory, and the position in that order is not the logical one that torch
     counts. For Triton it hands positions to the kernel, though not where the operand is computed in the same kernel.
     """
-    for overload in (packet, packet.default):
-        original = lowering.lowerings.get(overload)
-        if original is not None and not getattr(original, "vkinductor", False):
-            lowering.lowerings[overload] = _flat(original)
 
-
-def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def lower(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         device, size = x.get_device(), x.get_size()
