@@ -70,6 +70,15 @@ def test_our_own_refusal_is_not_an_error(monkeypatch):
     assert (found.verdict, found.detail) == ("unsupported", "UnsupportedError: not here")
 
 
+def test_what_was_never_compared_is_not_right(monkeypatch):
+    def refuse(*args):
+        raise RuntimeError("nowhere")
+
+    monkeypatch.setattr(samples, "operator", lambda name: refuse)
+    found = check("sin", torch.float32, ("eager",), 2)["eager"]
+    assert (found.verdict, found.samples) == ("skipped", 0)
+
+
 def test_random_results_are_compared_by_form():
     assert verdicts("randn_like", variants=("eager",)) == {"eager": "gpu"}
 

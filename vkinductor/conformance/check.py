@@ -6,7 +6,6 @@ torch's own tolerances of either.
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,12 +55,12 @@ def check(
         except Exception as error:  # the catalogue's own trouble, such as a package that is missing
             verdict.worsen("skipped", f"no samples: {type(error).__name__}: {error}")
             continue
-        if not made:
-            verdict.worsen("skipped", "no samples")
         for sample in made:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 _sample(name, function, sample, variant, verdict)
+        if not verdict.samples:
+            verdict.worsen("skipped", "no sample that the CPU can run")
     torch._dynamo.reset()
     return found
 
@@ -130,7 +129,7 @@ def _run(function: Callable[..., Any], sample: Sample, with_gradients: bool) -> 
     copies = tree_map(lambda v: _leaf(v, with_gradients), tuple(sample))
     args, kwargs = copies
     torch.manual_seed(1)
-    with contextlib.nullcontext() if with_gradients else torch.no_grad():
+    with torch.set_grad_enabled(with_gradients):
         result = function(*args, **kwargs)
     if not with_gradients:
         return result
