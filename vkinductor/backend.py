@@ -158,8 +158,6 @@ def _transparent(kind: Any) -> Any:
 
 
 def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dict[str, Any]) -> Callable[..., Any]:
-    from torch._inductor.compile_fx import compile_fx
-
     import vkinductor  # registers the device when the backend was found through its entry point
     from vkinductor import codegen
     from vkinductor.device.registry import registry
@@ -174,14 +172,25 @@ def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dic
     graph.check(values)
     if not graph.belongs_on_cpu(module, values):
         with _caching(values):
-            return cast(Compiled, compile_fx(module, list(example_inputs), config_patches=patches))
+            return _inductor(module, example_inputs, patches)
     written_inputs = written(module, values)
     on_host = graph.host_outputs(module)
     stay = graph.numbers(module.graph)
     with _autocast(module), _caching(values):
         graph.move(module)
-        compiled = compile_fx(module, graph.on_device(values, stay), config_patches=patches)
-    return OffloadedGraph(cast(Compiled, compiled), written_inputs, on_host, stay, _aliased(values))
+        compiled = _inductor(module, graph.on_device(values, stay), patches)
+    return OffloadedGraph(compiled, written_inputs, on_host, stay, _aliased(values))
+
+
+def _inductor(module: fx.GraphModule, inputs: Sequence[Any], patches: dict[str, Any]) -> Compiled:
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+
+    from vkinductor.codegen import decompositions
+
+    with config.patch(patches):
+        table = decompositions.table()
+    return cast(Compiled, compile_fx(module, list(inputs), config_patches=patches, decompositions=table))
 
 
 def _traced(compiled: Compiled, path: str) -> Compiled:

@@ -31,15 +31,24 @@ class VulkanTemplateBuffer(TemplateBuffer):
     """An IR node computed by a template.
 
     ``plan(kernel)`` returns the template's name, its context, and the number of workgroups (a sympy expression).
+    ``name``: what it computes, for the kernel's name. ``fuses``: whether what follows may go into its stores.
     """
 
-    def __init__(self, layout: FixedLayout, inputs: Sequence[IRNode], plan: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        layout: FixedLayout,
+        inputs: Sequence[IRNode],
+        plan: Callable[[Any], Any],
+        name: str = "matmul",
+        fuses: bool = True,
+    ) -> None:
         super().__init__(layout=layout, inputs=inputs, make_kernel_render=None)
         self.plan = plan
-        self.allow_epilogue_fusion = True
+        self.kernel_name = name
+        self.allow_epilogue_fusion = fuses
 
     def get_kernel_name(self) -> str:
-        return "matmul"
+        return self.kernel_name
 
 
 class VulkanTemplateKernel(VulkanKernel):

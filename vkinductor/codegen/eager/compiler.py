@@ -17,6 +17,7 @@ import torch
 from vkinductor.device import fallback
 from vkinductor.device.storage import empty
 
+from .. import decompositions
 from . import graph
 from .program import Program, Refused, compile_call, is_compiling
 from .signature import Call, Slot, Unreadable, signature, slotted
@@ -207,10 +208,9 @@ def _apart(tensors: list[torch.Tensor], ranges: list[tuple[int, int]], written: 
 def _is_inductors(op: Any) -> bool:
     """Whether Inductor lowers or decomposes ``op`` itself."""
     from torch._inductor import lowering
-    from torch._inductor.decomposition import select_decomp_table
 
     base = graph.out_of_place(op)
+    if base in decompositions.table():
+        return True
     lower = lowering.lowerings.get(base)
-    if lower is not None and getattr(lower, "_is_fallback_handler", False):
-        return False
-    return lower is not None or base in select_decomp_table()
+    return lower is not None and not getattr(lower, "_is_fallback_handler", False)

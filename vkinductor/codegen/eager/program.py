@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
+from ..decompositions import table
 from ..settings import FIXED
 from . import graph
 from .formulas import COMPUTE
@@ -127,7 +128,9 @@ class _Compilation:
         # Inductor's own cache is looked at inside ``inner``; AOTAutograd's would go round it.
         with torch.no_grad(), functorch_config.patch(enable_autograd_cache=False):
             try:
-                run: Any = compile_fx(module, inputs, inner_compile=inner, config_patches=dict(_OVERRIDES))
+                run: Any = compile_fx(
+                    module, inputs, inner_compile=inner, config_patches=dict(_OVERRIDES), decompositions=table()
+                )
             except Exception as error:  # the CPU is the answer to whatever Inductor cannot do
                 raise Refused(f"{type(error).__name__}: {error}") from error
         if any(_EXTERN.search(str(getattr(code, "source_code", ""))) for _, code in compiled):
