@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from vkinductor.conformance import check as module
 from vkinductor.conformance import samples
 from vkinductor.conformance.check import VARIANTS, check
+from vkinductor.conformance.entry import DTYPES
 from vkinductor.runtime.errors import UnsupportedError
 
 
@@ -24,7 +27,7 @@ def test_kernels_serve_every_variant(name):
     assert verdicts(name) == dict.fromkeys(VARIANTS, "gpu")
 
 
-@pytest.mark.parametrize("dtype", [d for d in samples.DTYPES if d != torch.float32])
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.float32])
 def test_dtypes(dtype):
     for name in ("mul", "eq", "amin"):
         assert set(verdicts(name, dtype, variants=("eager", "static")).values()) == {"gpu"}
@@ -35,6 +38,12 @@ def test_what_runs_on_the_cpu_is_named():
     assert found.verdict == "fallback"
     assert "aten._linalg_det" in found.detail
     assert sum(found.fallbacks.values()) >= 2
+
+
+def substitute(monkeypatch, operator):
+    """Let every entry have this operator."""
+    original = samples.entry
+    monkeypatch.setattr(samples, "entry", lambda name: replace(original(name), operator=operator))
 
 
 def by_device(on_device):
@@ -52,7 +61,7 @@ def by_device(on_device):
     ],
 )
 def test_what_is_not_right_is_told_apart(monkeypatch, on_device, verdict, detail):
-    monkeypatch.setattr(samples, "operator", lambda name: by_device(on_device))
+    substitute(monkeypatch, by_device(on_device))
     found = check("sin", torch.float32, ("eager",), 2)["eager"]
     assert found.verdict == verdict
     assert detail in found.detail
@@ -65,7 +74,7 @@ def test_our_own_refusal_is_not_an_error(monkeypatch):
         except UnsupportedError as error:
             raise RuntimeError("torch says so") from error
 
-    monkeypatch.setattr(samples, "operator", lambda name: by_device(refuse))
+    substitute(monkeypatch, by_device(refuse))
     found = check("sin", torch.float32, ("eager",), 1)["eager"]
     assert (found.verdict, found.detail) == ("unsupported", "UnsupportedError: not here")
 
@@ -74,7 +83,7 @@ def test_what_was_never_compared_is_not_right(monkeypatch):
     def refuse(*args):
         raise RuntimeError("nowhere")
 
-    monkeypatch.setattr(samples, "operator", lambda name: refuse)
+    substitute(monkeypatch, refuse)
     found = check("sin", torch.float32, ("eager",), 2)["eager"]
     assert (found.verdict, found.samples) == ("skipped", 0)
 

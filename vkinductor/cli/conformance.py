@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0: nothing is wrong, crashes or fails; 1: something does; 2: arguments that fit nothing."""
     try:
         from vkinductor.conformance import report, samples
+        from vkinductor.conformance.entry import NAMES
         from vkinductor.conformance.pool import Task
         from vkinductor.conformance.pool import run as run_tasks
 
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     part, parts = arguments.shard
     names = names[part - 1 :: parts]
     try:
-        wanted = _listed(arguments.dtypes, list(samples.NAMES), "dtype")
+        wanted = _listed(arguments.dtypes, list(NAMES), "dtype")
         variants = tuple(_listed(arguments.variants, list(_variants()), "variant"))
     except ValueError as error:
         print(error, file=sys.stderr)
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     tasks = [
         Task(name, dtype, variants, arguments.samples)
         for name in names
-        for dtype in (str(d).removeprefix("torch.") for d in samples.dtypes(name))
+        for dtype in (str(d).removeprefix("torch.") for d in samples.entry(name).dtypes)
         if dtype in wanted and (name, dtype) not in results
     ]
     mine: report.Results = {}

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 import vkinductor
 from vkinductor.conformance import samples
-from vkinductor.conformance.samples import Sample
+from vkinductor.conformance.entry import Sample
 from vkinductor.runtime.errors import UnsupportedError
 
 VARIANTS = ("eager", "static", "dynamic", "backward")
@@ -45,7 +45,7 @@ def check(
     """Verdicts of an entry by variant. Raises nothing of the entry's."""
     found: dict[str, Verdict] = {}
     for variant in variants:
-        if variant == "backward" and not samples.backward(name, dtype):
+        if variant == "backward" and dtype not in samples.entry(name).gradients:
             continue
         torch._dynamo.reset()
         verdict = found[variant] = Verdict()
@@ -66,7 +66,7 @@ def check(
 
 
 def _function(name: str, variant: str) -> Callable[..., Any]:
-    operator = samples.operator(name)
+    operator = samples.entry(name).operator
     if variant == "eager":
         return operator
 
@@ -79,14 +79,14 @@ def _function(name: str, variant: str) -> Callable[..., Any]:
 def _sample(name: str, function: Callable[..., Any], sample: Sample, variant: str, verdict: Verdict) -> None:
     with_gradients = variant == "backward"
     try:
-        expected = _run(samples.operator(name), sample, with_gradients)
+        expected = _run(samples.entry(name).operator, sample, with_gradients)
     except Exception:
         return  # not a sample that the CPU can do
     verdict.samples += 1
     before = dict(vkinductor.stats()["fallbacks"])
     try:
         got = _run(function, _on(sample, "vulkan"), with_gradients)
-        got = tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, got)
+        got, expected = _on_host(got), _on_host(expected)
     except UnsupportedError as error:
         verdict.worsen("unsupported", str(error))
         return
@@ -103,6 +103,10 @@ def _sample(name: str, function: Callable[..., Any], sample: Sample, variant: st
     problem = _differs(name, got, expected, sample, with_gradients)
     if problem:
         verdict.worsen("wrong", problem)
+
+
+def _on_host(result: Any) -> Any:
+    return tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, result)
 
 
 def _on(sample: Sample, device: str) -> Sample:
@@ -156,7 +160,7 @@ def _differs(name: str, got: Any, expected: Any, sample: Sample, with_gradients:
     leaves, form = tree_flatten(expected)
     if got_form != form:
         return f"a result of another form: {got_form} for {form}"
-    exact = samples.reproducible(name)
+    exact = samples.entry(name).reproducible
     double: list[Any] | None = None
     for i, (g, e) in enumerate(zip(got_leaves, leaves, strict=True)):
         if not isinstance(e, torch.Tensor):
@@ -167,20 +171,27 @@ def _differs(name: str, got: Any, expected: Any, sample: Sample, with_gradients:
             return f"result {i}: {_form(g)} for {_form(e)}"
         if not exact:
             continue
-        problem = _far(g, e)
+        limits = samples.entry(name).tolerances.get(e.dtype, (0.0, 0.0))
+        problem = _far(g, e, limits)
         if problem and e.is_floating_point():
             if double is None:
                 double = _in_double(name, sample, with_gradients)
             if double is not None and i < len(double) and isinstance(double[i], torch.Tensor):
-                problem = _far(g, double[i].to(e.dtype)) and problem
+                problem = _far(g, double[i].to(e.dtype), limits) and problem
         if problem:
             return f"result {i}: {problem}"
     return ""
 
 
-def _far(got: torch.Tensor, expected: torch.Tensor) -> str:
+def _far(got: torch.Tensor, expected: torch.Tensor, limits: tuple[float, float] = (0.0, 0.0)) -> str:
+    """What differs by more than torch's usual tolerances and by more than ``limits`` (absolute, relative)."""
+    from torch.testing._comparison import get_tolerances
+
+    relative, absolute = get_tolerances(got, expected, rtol=None, atol=None)
     try:
-        torch.testing.assert_close(got, expected, equal_nan=True)
+        torch.testing.assert_close(
+            got, expected, equal_nan=True, atol=max(absolute, limits[0]), rtol=max(relative, limits[1])
+        )
     except AssertionError as error:
         return " ".join(str(error).split())
     return ""
@@ -193,7 +204,9 @@ def _in_double(name: str, sample: Sample, with_gradients: bool) -> list[Any] | N
         return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
     try:
-        return tree_flatten(_run(samples.operator(name), Sample(*tree_map(widen, tuple(sample))), with_gradients))[0]
+        return tree_flatten(
+            _run(samples.entry(name).operator, Sample(*tree_map(widen, tuple(sample))), with_gradients)
+        )[0]
     except Exception:
         return None
 

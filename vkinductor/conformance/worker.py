@@ -7,8 +7,8 @@ import os
 import sys
 from dataclasses import asdict
 
-from vkinductor.conformance import samples
 from vkinductor.conformance.check import check
+from vkinductor.conformance.entry import NAMES
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
     os.dup2(2, 1)
     for line in sys.stdin:
         task = json.loads(line)
-        found = check(task["entry"], samples.NAMES[task["dtype"]], tuple(task["variants"]), task["limit"])
+        found = check(task["entry"], NAMES[task["dtype"]], tuple(task["variants"]), task["limit"])
         answers.write(json.dumps({variant: asdict(verdict) for variant, verdict in found.items()}) + "\n")
         answers.flush()
     return 0

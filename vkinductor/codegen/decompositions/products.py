@@ -17,4 +17,12 @@ def _addbmm(x: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) 
     return torch.addmm(x, left, batch2.reshape(count * depth, batch2.shape[2]), beta=beta, alpha=alpha)
 
 
-TABLE: dict[Any, Callable[..., Any]] = {aten.addbmm.default: _addbmm}
+def _weight_int8pack_mm(x: Any, weight: Any, scales: Any) -> Any:
+    """[M, K] @ int8 [N, K].T, each of the N results scaled."""
+    return torch.mm(x, weight.to(x.dtype).t()) * scales
+
+
+TABLE: dict[Any, Callable[..., Any]] = {
+    aten.addbmm.default: _addbmm,
+    aten._weight_int8pack_mm.default: _weight_int8pack_mm,
+}
