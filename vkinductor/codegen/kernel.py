@@ -29,6 +29,7 @@ from . import heuristics
 from .compat import size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
+from .ranges import split_whole
 from .reductions import ARG_REDUCTIONS, reduction
 from .sections import Section, hoist
 from .source import KernelText, assemble
@@ -116,6 +117,12 @@ class VulkanKernel(SIMDKernel):
 
     def get_index_dtype_as_torch_dtype(self) -> torch.dtype:
         return self.chosen_index_dtype
+
+    @staticmethod
+    def _split_iteration_ranges(groups: Any, lengths: Any) -> Any:
+        groups = list(groups)
+        whole = split_whole(groups, lengths)
+        return SIMDKernel._split_iteration_ranges(groups, lengths) if whole is None else whole
 
     def should_use_persistent_reduction(self) -> bool:
         # Inductor's notion keeps a row in one block value; ours is decided by the layout. Saying no makes it
