@@ -139,3 +139,21 @@ def scan_blocks(info: DeviceInfo, rows_hint: int) -> tuple[int, int]:
     else:
         limit, block = (16384, 4096) if rows_hint < 256 else (1 << 30, 1 << 20)
     return forced.get("scan_limit", limit), forced.get("scan_block", block)
+
+
+def largest_sort_block(info: DeviceInfo) -> int:
+    """Elements of a row that one workgroup sorts in shared memory, a power of two. A device has 16 KiB at least."""
+    forced = _overrides.get()
+    return int(forced.get("sort_block", 1024))
+
+
+def sort_block(info: DeviceInfo, block: int, element: int, blocks_hint: int) -> tuple[int, int]:
+    """(lanes a block, blocks a workgroup) to sort blocks of ``block`` elements, ``element`` bytes each."""
+    workgroup = min(64 if info.kind == "cpu" else 256, _max_workgroup(info))
+    lanes = max(1, min(block // 2, workgroup))
+    if info.kind == "cpu":
+        lanes = max(1, min(lanes, block // 16))  # a barrier costs more than a few comparisons
+    blocks = max(1, min(workgroup // lanes, 16384 // (block * element)))
+    while blocks > 1 and blocks // 2 >= blocks_hint:
+        blocks //= 2
+    return lanes, blocks
