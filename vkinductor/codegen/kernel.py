@@ -25,7 +25,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics, scans
+from . import heuristics, scans, search
 from .compat import size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
@@ -322,6 +322,12 @@ class VulkanKernel(SIMDKernel):
         """End the part of the loop before ``scan``: what follows is computed when the whole chunk is scanned."""
         self.parts.append(Part([self.loads, self.compute, self.stores], scan))
         self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(3))
+
+    def bucketize(
+        self, values: Any, boundaries: Any, first: Any, dtype: Any, right: bool, sorter: Any = None, sorter_first: Any = None
+    ) -> CSEVariable:
+        """Binary search (see search.py)."""
+        return search.bucketize(self, values, boundaries, first, dtype, right, sorter, sorter_first)
 
     # --- assembling ----------------------------------------------------------------------------
 
