@@ -18,7 +18,7 @@ def register() -> None:
         register_device_op_overrides,
     )
 
-    from . import compat, graph_cache, lowerings, online_softmax
+    from . import compat, graph_cache, long_scans, lowerings, online_softmax
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -29,6 +29,7 @@ def register() -> None:
     graph_cache.install()
     compat.treat_as_gpu("vulkan")
     compat.partition_kernels("vulkan")
+    compat.replace_scans("vulkan", long_scans.create)
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
     get_device_op_overrides("cpu")  # torch 2.11 loads those of its own devices only while the table is empty

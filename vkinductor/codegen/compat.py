@@ -23,6 +23,8 @@ _NEEDED = (
     ("torch._inductor.scheduler", "Scheduler.create_backend"),
     ("torch._inductor.scheduler", "Scheduler.should_partition"),
     ("torch._inductor.scheduler", "Scheduler.graph_partition"),
+    ("torch._inductor.ir", "Scan.create"),
+    ("torch._inductor.ir", "Scan.num_splits"),
     ("torch._inductor.codegen.simd", "SIMDKernel.codegen_iteration_ranges_entry"),
     ("torch._inductor.codegen.simd", "SIMDScheduling.codegen_node_schedule"),
     ("torch._inductor.codegen.common", "register_backend_for_device"),
@@ -120,6 +122,36 @@ def partition_kernels(device_type: str) -> None:
     should_partition.vkinductor = True  # type: ignore[attr-defined]
     scheduler.Scheduler.should_partition = should_partition  # type: ignore[method-assign]
     scheduler.Scheduler.graph_partition = graph_partition  # type: ignore[method-assign]
+
+
+def replace_scans(device_type: str, create: Any) -> None:
+    """Let ``create(original, **arguments)`` make the IR of scans on ``device_type``.
+
+    Inductor's own splits long ones for Triton only, and gives up elsewhere.
+    """
+    from torch._inductor import ir
+
+    original, splits = ir.Scan.create.__func__, ir.Scan.num_splits.__func__  # type: ignore[attr-defined]
+    if getattr(original, "vkinductor", False):
+        return
+
+    @functools.wraps(original)
+    def create_scan(cls: Any, device: torch.device, *args: Any, **kwargs: Any) -> Any:
+        whole = functools.partial(original, cls)
+        if device.type != device_type:
+            return whole(device, *args, **kwargs)
+        names = ("dtypes", "inner_fns", "size", "axis", "combine_fn", "reduction_hint")
+        return create(whole, device=device, **dict(zip(names, args, strict=False)), **kwargs)
+
+    @functools.wraps(splits)
+    def num_splits(cls: Any, device: torch.device, *args: Any, **kwargs: Any) -> Any:
+        if device.type == device_type:
+            return ir.ReductionHint.DEFAULT, 1
+        return splits(cls, device, *args, **kwargs)
+
+    create_scan.vkinductor = True  # type: ignore[attr-defined]
+    ir.Scan.create = classmethod(create_scan)  # type: ignore[method-assign, assignment]
+    ir.Scan.num_splits = classmethod(num_splits)  # type: ignore[method-assign, assignment]
 
 
 def shared_buffers(nodes: Sequence[Any]) -> list[set[int]]:

@@ -34,12 +34,14 @@ class ReductionLayout:
     """``lanes`` invocations share a row, ``rows`` rows share a workgroup.
 
     ``elements`` > 0: the row lives in registers, that many elements a lane (persistent reduction);
-    0: each stage loops over the row again.
+    0: each stage loops over the row again. ``chunk``: where the row is scanned, how many neighbouring elements a lane
+    takes at a time.
     """
 
     lanes: int
     rows: int
     elements: int
+    chunk: int = 1
 
     @property
     def workgroup(self) -> int:
@@ -52,7 +54,8 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 
 @contextlib.contextmanager
 def override(**values: int) -> Iterator[None]:
-    """Force ``lanes``, ``rows``, ``elements``, ``workgroup`` or ``reads_dominate`` for kernels generated inside."""
+    """Force a layout's numbers, ``workgroup``, ``reads_dominate`` or ``scan_limit`` and ``scan_block`` for kernels
+    generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
@@ -107,3 +110,50 @@ def reduction(info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int) 
     if row is not None and -(-row // lanes) <= MAX_ELEMENTS_IN_REGISTERS:
         elements = -(-row // lanes)
     return ReductionLayout(lanes, rows, forced.get("elements", elements))
+
+
+def scan(info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int) -> ReductionLayout:
+    """Layout of a kernel that scans its rows, arguments as of ``reduction``: looped, with chunks."""
+    forced = _overrides.get()
+    largest = _max_workgroup(info)
+    workgroup = min(64 if info.kind == "cpu" else 256, largest)
+    # A scan by many lanes does log2(lanes) times the work, which a device with idle lanes gives away.
+    lanes = chunk = 1
+    if info.kind != "cpu":
+        chunk = min(4, _power_of_two_at_least(-(-row_hint // 16)))
+        lanes = min(_power_of_two_at_least(-(-row_hint // chunk)), 1024 if row_hint > 16384 else workgroup, largest)
+    lanes, chunk = forced.get("lanes", lanes), forced.get("chunk", chunk)
+    workgroup = max(workgroup, lanes)
+    rows = forced.get("rows", max(1, workgroup // lanes))
+    while "rows" not in forced and rows > 1 and rows // 2 >= rows_hint:
+        rows //= 2
+    return ReductionLayout(lanes, rows, 0, chunk)
+
+
+def scan_blocks(info: DeviceInfo, rows_hint: int) -> tuple[int, int]:
+    """(longest row that is scanned whole, length of the blocks that longer ones are cut into)."""
+    forced = _overrides.get()
+    if info.kind == "cpu":
+        # Far below the number of iterations at which lavapipe ends a loop.
+        limit, block = 8192, 1024
+    else:
+        limit, block = (16384, 4096) if rows_hint < 256 else (1 << 30, 1 << 20)
+    return forced.get("scan_limit", limit), forced.get("scan_block", block)
+
+
+def largest_sort_block(info: DeviceInfo) -> int:
+    """Elements of a row that one workgroup sorts in shared memory, a power of two. A device has 16 KiB at least."""
+    forced = _overrides.get()
+    return int(forced.get("sort_block", 1024))
+
+
+def sort_block(info: DeviceInfo, block: int, element: int, blocks_hint: int) -> tuple[int, int]:
+    """(lanes a block, blocks a workgroup) to sort blocks of ``block`` elements, ``element`` bytes each."""
+    workgroup = min(64 if info.kind == "cpu" else 256, _max_workgroup(info))
+    lanes = max(1, min(block // 2, workgroup))
+    if info.kind == "cpu":
+        lanes = max(1, min(lanes, block // 16))  # a barrier costs more than a few comparisons
+    blocks = max(1, min(workgroup // lanes, 16384 // (block * element)))
+    while blocks > 1 and blocks // 2 >= blocks_hint:
+        blocks //= 2
+    return lanes, blocks

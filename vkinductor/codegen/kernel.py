@@ -25,7 +25,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics
+from . import heuristics, scans, search
 from .compat import size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
@@ -96,12 +96,15 @@ class VulkanKernel(SIMDKernel):
         self.scalar_arguments: dict[str, torch.dtype] = {}
         self.shared: dict[tuple[str, int], str] = {}
         self.accumulator_ids = itertools.count()
+        self.scans: list[scans.Scan] = []
+        self.parts: list[Part] = []
         self.written: set[str] = set()
         self.reduces = self.features.is_reduction()
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
             static = int(row) if isinstance(row, (int, sympy.Integer)) else None
-            self.layout = heuristics.reduction(self.device_info, static, size_hint(row), size_hint(rows))
+            choose = heuristics.scan if self.features.contains_op("scan") else heuristics.reduction
+            self.layout = choose(self.device_info, static, size_hint(row), size_hint(rows))
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)
 
@@ -291,7 +294,7 @@ class VulkanKernel(SIMDKernel):
             slots = []
             for name, register in zip(names, registers, strict=False):
                 count = counts[register] = counts.get(register, 0) + 1
-                slots.append((self._shared_array(register, count), name, register))
+                slots.append((self.shared_array(register, count), name, register))
             other = [f"other{i}" for i in range(len(names))]
             text = render(
                 "fold.glsl.jinja",
@@ -305,7 +308,7 @@ class VulkanKernel(SIMDKernel):
                     self.combines.writeline(line)
         return names
 
-    def _shared_array(self, register: str, count: int) -> str:
+    def shared_array(self, register: str, count: int) -> str:
         # bool has no defined layout in shared memory on every driver: keep it in an int.
         return self.shared.setdefault((register, count), f"shared_{register}_{count}")
 
@@ -314,6 +317,24 @@ class VulkanKernel(SIMDKernel):
         self.row_values.add(var)
         self.combines.writeline(f"{glsl_type(dtype).register} {var} = {name};")
         return var
+
+    # --- scans ---------------------------------------------------------------------------------
+
+    def scan(self, dtypes: Any, combine_fn: Any, values: Any) -> tuple[Any, ...]:
+        """Inclusive scan of ``values`` over the row; the results are readable at once."""
+        assert self.inside_reduction
+        return scans.scan(self, dtypes, combine_fn, values)
+
+    def close_part(self, scan: str) -> None:
+        """End the part of the loop before ``scan``: what follows is computed when the whole chunk is scanned."""
+        self.parts.append(Part([self.loads, self.compute, self.stores], scan))
+        self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(3))
+
+    def bucketize(
+        self, values: Any, boundaries: Any, first: Any, dtype: Any, right: bool, sorter: Any = None, sorter_first: Any = None
+    ) -> CSEVariable:
+        """Binary search (see search.py)."""
+        return search.bucketize(self, values, boundaries, first, dtype, right, sorter, sorter_first)
 
     # --- assembling ----------------------------------------------------------------------------
 
@@ -326,9 +347,11 @@ class VulkanKernel(SIMDKernel):
             body=[self.loop_indexing, self.loads, self.compute, self.stores],
             after=self.combines,
             row=self.row_stores,
+            parts=self.parts,
         )
         if section.any():
             self.pending.append(section)
+            self.parts = []
             self.loop_indexing, self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(4))
             self.accumulators, self.combines, self.row_stores = (IndentedBuffer() for _ in range(3))
         if not looping:
@@ -354,7 +377,7 @@ class VulkanKernel(SIMDKernel):
     def text(self) -> KernelText:
         """The finished kernel: GLSL and what launching it takes."""
         self.codegen_body()
-        sections = [section.resolve() for section in self.pending]
+        sections = [section.resolve(self) for section in self.pending]
         pointers, fields, nbytes = self._arguments()
         numels = {
             tree.prefix: self._numel(tree.prefix, tree.numel)
@@ -378,6 +401,7 @@ class VulkanKernel(SIMDKernel):
                 "rnumel": numels["r0_"],
                 "hoisted": hoisted,
                 "sections": sections,
+                "functions": [scan.glsl() for scan in self.scans],
                 "shared": [(register, array) for (register, _), array in self.shared.items()],
             }
         else:
@@ -447,6 +471,14 @@ class VulkanKernel(SIMDKernel):
 
 
 @dataclass
+class Part:
+    """What a loop section computes before ``scan``."""
+
+    body: list[IndentedBuffer]
+    scan: str
+
+
+@dataclass
 class PendingSection:
     """A closed section whose stores are not resolved yet: until the kernel is complete nobody knows which
     buffers fusion has made unnecessary."""
@@ -456,13 +488,19 @@ class PendingSection:
     body: list[IndentedBuffer]
     after: IndentedBuffer
     row: IndentedBuffer
+    parts: list[Part]
 
     def any(self) -> bool:
         """Whether there is anything in it."""
-        return any(bool(b) for b in (self.before, *self.body, self.after, self.row))
+        return bool(self.parts) or any(bool(b) for b in (self.before, *self.body, self.after, self.row))
 
-    def resolve(self) -> Section:
+    def resolve(self, kernel: VulkanKernel) -> Section:
         """Its final text."""
+        if self.parts:
+            indexing, *rest = self.body
+            bodies = [[line for b in body for line in _lines(b)] for body in (*(p.body for p in self.parts), rest)]
+            carries, loop = scans.section(kernel, _lines(indexing), bodies, [p.scan for p in self.parts])
+            return Section(False, [*_lines(self.before), *carries, *loop], [], _lines(self.after), _lines(self.row))
         body = [line for buffer in self.body for line in _lines(buffer)]
         return Section(self.loop, _lines(self.before), body, _lines(self.after), _lines(self.row))
 

@@ -12,6 +12,7 @@ from torch._inductor.utils import sympy_product
 
 from .convolution import convolution
 from .matmul import addmm, mm
+from .sorting import sort, sort_stable
 
 aten = torch.ops.aten
 
@@ -21,6 +22,8 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.addmm: addmm,
     aten.baddbmm: addmm,
     aten.convolution: convolution,
+    aten.sort: sort,
+    aten.sort.stable: sort_stable,
 }
 
 
@@ -34,7 +37,7 @@ def register() -> None:
 
 def _wrap(packet: Any, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Put a wrapper around Inductor's lowering of an operator, once."""
-    for overload in (packet, packet.default):
+    for overload in (packet, packet.default) if isinstance(packet, torch._ops.OpOverloadPacket) else (packet,):
         original = lowering.lowerings.get(overload)
         if original is not None and not getattr(original, "vkinductor", False):
             lowering.lowerings[overload] = wrapper(original)

@@ -17,7 +17,12 @@ from .prefetch import prefetch_definition
 from .template_kernel import VulkanTemplateKernel
 
 # Not REDUCE_TO_SINGLE_ELEMENT: with it Inductor never splits a long reduction into two stages.
-FEATURES = (BackendFeature.INPLACE_BUFFERS, BackendFeature.TUPLE_REDUCTION)
+FEATURES = (
+    BackendFeature.INPLACE_BUFFERS,
+    BackendFeature.TUPLE_REDUCTION,
+    BackendFeature.SCAN,
+    BackendFeature.BUCKETIZE,
+)
 
 
 class VulkanScheduling(SIMDScheduling):

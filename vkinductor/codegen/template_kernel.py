@@ -111,7 +111,7 @@ class VulkanTemplateKernel(VulkanKernel):
                 node.codegen(self.split_and_set_ranges(node.get_ranges()))
             self.codegen_body()
         with V.set_kernel_handler(self):
-            body = [line for section in self.pending for line in section.resolve().body]
+            body = [line for section in self.pending for line in section.resolve(self).body]
         return self.indexing_code.getvalue().splitlines(), body
 
     def build(self, epilogue_nodes: Sequence[Any]) -> KernelText:

@@ -6,6 +6,7 @@ Owns the order of those attempts and the operators that torch routes to names of
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
@@ -42,6 +43,16 @@ HOST_MADE = (
     "range.out",
     "tril_indices",
     "triu_indices",
+)
+
+# Operators that torch composes of smaller ones for every device, where the whole has a better kernel.
+COMPILED_WHOLE = (
+    "cummax",
+    "cummax.out",
+    "cummin",
+    "cummin.out",
+    "logcumsumexp",
+    "logcumsumexp.out",
 )
 
 _SDP_MATH = 0  # torch.nn.attention.SDPBackend.MATH
@@ -161,6 +172,8 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
         library.impl(name, kernel, "PrivateUse1")
     for name in HOST_MADE:
         library.impl(name, _host_made(overload(name)), "PrivateUse1")
+    for name in COMPILED_WHOLE:
+        library.impl(name, functools.partial(dispatch, overload(name)), "PrivateUse1")
     every.fallback(dispatch, "PrivateUse1")
     for key, (what, instead) in _REFUSED.items():
         every.fallback(_refuse(what, instead), key)

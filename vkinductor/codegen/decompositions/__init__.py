@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import products
+from . import ordering, products
 
-OURS: dict[Any, Callable[..., Any]] = {**products.TABLE}
+OURS: dict[Any, Callable[..., Any]] = {**products.TABLE, **ordering.TABLE}
 
 
 def table() -> dict[Any, Callable[..., Any]]:
