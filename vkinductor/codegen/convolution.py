@@ -1,34 +1,44 @@
-"""Convolution lowerings.
+"""Convolution lowerings: the operator, its transposed form and their gradients as problems of ``implicit_gemm``.
 
-A convolution whose patches do not overlap (stride = kernel size: the patch embedding of vision transformers) is a
-matrix product over reshaped operands. The others run as the operator itself, on contiguous operands.
+One with the gradient of the other: the transposed convolution is the gradient of a convolution with respect to its
+input. A convolution whose patches do not overlap (stride = kernel size: the patch embedding of vision transformers) is
+a matrix product over reshaped operands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._inductor import ir, lowering
-from torch._inductor.ir import TensorBox
+from torch._inductor import lowering
+from torch._inductor.ir import FlexibleLayout, TensorBox
+from torch._inductor.utils import sympy_product, upcast_compute_type
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import FloorDiv
+
+from vkinductor.runtime import context
+
+from .compat import size_hint
+from .implicit_gemm import Axis, Problem, output_size, parts, product
+from .template_kernel import realized
 
 aten = torch.ops.aten
+prims = torch.ops.prims
 
 
-def _is_patchwise(
-    x: TensorBox, weight: TensorBox, stride: Any, padding: Any, dilation: Any, transposed: bool, groups: int
-) -> bool:
+def _is_patchwise(x: TensorBox, weight: TensorBox, geometry: _Geometry, transposed: bool) -> bool:
     kernel = weight.get_size()[2:]
     known = V.graph.sizevars.statically_known_equals
     return (
         not transposed
-        and groups == 1
-        and len(x.get_size()) == len(kernel) + 2
-        and len(stride) == len(kernel)
-        and all(known(s, k) for s, k in zip(stride, kernel, strict=True))
-        and all(known(p, 0) for p in padding)
-        and all(known(d, 1) for d in dilation)
+        and geometry.groups == 1
+        and all(known(k, s) for s, k in zip(geometry.stride, kernel, strict=True))
+        and not all(known(k, 1) for k in kernel)
+        and not any(geometry.padding)
+        and all(d == 1 for d in geometry.dilation)
+        and not _known_zero([*x.get_size(), *weight.get_size()])
         and all(known(size % k, 0) for size, k in zip(x.get_size()[2:], kernel, strict=True))
     )
 
@@ -58,6 +68,127 @@ def _patch_product(x: TensorBox, weight: TensorBox, bias: TensorBox | None) -> T
     return ops[aten.permute](result, [0, dims + 1, *range(1, dims + 1)])
 
 
+@dataclass(frozen=True)
+class _Geometry:
+    """What the three products of one convolution share: y[o] takes x[o * stride - padding + k * dilation]."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    @classmethod
+    def of(cls, dims: int, stride: Any, padding: Any, dilation: Any, groups: Any) -> _Geometry:
+        """From the operator's arguments, whose lists may have one element for all dimensions."""
+        guard = V.graph.sizevars.guard_int
+
+        def each(values: Any) -> tuple[int, ...]:
+            values = [int(guard(v)) for v in values]
+            return tuple(values * dims if len(values) == 1 else values)
+
+        return cls(each(stride), each(padding), each(dilation), int(guard(groups)))
+
+
+def _forward(x: Any, weight: Any, geometry: _Geometry) -> TensorBox:
+    """[B, C, D...], [O, C / groups, K...] -> [B, O, E...]: m = output channel, n = (b, e), k = (channel, tap)."""
+    batch, _, *space = x.get_size()
+    outputs, channels, *taps = weight.get_size()
+    g = geometry
+    rows = zip(space, taps, g.stride, g.padding, g.dilation, strict=True)
+    axes, sizes = [], []
+    for size, tap, stride, padding, dilation in rows:
+        sizes.append(output_size(size, tap, stride, padding, dilation))
+        axes.append(Axis(size, alpha=stride, beta=dilation, gamma=-padding, checked=padding != 0))
+    result = [batch, outputs, *sizes]
+    xs, ws, ys = x.get_layout().stride, weight.get_layout().stride, FlexibleLayout.contiguous_strides(result)
+    per_group = FloorDiv(outputs, g.groups)
+    problem = Problem(
+        name="convolution",
+        groups=g.groups,
+        m=per_group,
+        n=(batch, *sizes),
+        k=(channels, *taps),
+        axes=tuple(axes),
+        a=(per_group * ws[0], *ws),
+        x=(channels * xs[1], xs[0], xs[1], *xs[2:]),
+        out=(0, per_group * ys[1], ys[1], ys[0], *ys[2:]),
+    )
+    return product(problem, weight, x, result, x.get_dtype())
+
+
+def _spread(y: Any, weight: Any, geometry: _Geometry, space: Sequence[Any]) -> TensorBox:
+    """[B, O, E...], [O, C / groups, K...] -> [B, C, D...], the gradient of `_forward` with respect to x.
+
+    m = channel of x, n = (b, d), k = (output channel, tap): x[d] takes y[(d + padding - k * dilation) / stride].
+    """
+    batch, outputs, *sizes = y.get_size()
+    _, channels, *taps = weight.get_size()
+    g = geometry
+    axes = [
+        Axis(size, alpha=1, beta=-dilation, gamma=padding, stride=stride)
+        for size, stride, padding, dilation in zip(sizes, g.stride, g.padding, g.dilation, strict=True)
+    ]
+    result = [batch, channels * g.groups, *space]
+    ys, ws, xs = y.get_layout().stride, weight.get_layout().stride, FlexibleLayout.contiguous_strides(result)
+    per_group = FloorDiv(outputs, g.groups)
+    problem = Problem(
+        name="convolution_transposed",
+        groups=g.groups,
+        m=channels,
+        n=(batch, *space),
+        k=(per_group, *taps),
+        axes=tuple(axes),
+        a=(per_group * ws[0], ws[1], ws[0], *ws[2:]),
+        x=(per_group * ys[1], ys[0], ys[1], *ys[2:]),
+        out=(0, channels * xs[1], xs[1], xs[0], *xs[2:]),
+    )
+    return product(problem, weight, y, result, y.get_dtype())
+
+
+def _weight_gradient(y: Any, x: Any, weight_size: Sequence[Any], geometry: _Geometry) -> TensorBox:
+    """[B, O, E...], [B, C, D...] -> [O, C / groups, K...]: m = output channel, n = (channel, tap), k = (b, e)."""
+    batch, _, *sizes = y.get_size()
+    outputs, channels, *taps = weight_size
+    g = geometry
+    axes = [
+        Axis(size, alpha=dilation, beta=stride, gamma=-padding, checked=padding != 0)
+        for size, stride, padding, dilation in zip(x.get_size()[2:], g.stride, g.padding, g.dilation, strict=True)
+    ]
+    terms = sympy_product([batch, *sizes])
+    shared = size_hint(batch * sizes[0])  # what the templates can cut
+    splits = min(shared, parts(context.get().info, size_hint(sympy_product(weight_size)), size_hint(terms)))
+    dtype = y.get_dtype() if splits == 1 else upcast_compute_type(y.get_dtype())
+    result = [*weight_size] if splits == 1 else [splits, *weight_size]
+    ys, xs = y.get_layout().stride, x.get_layout().stride
+    part, *ws = FlexibleLayout.contiguous_strides([splits, *weight_size])
+    per_group = FloorDiv(outputs, g.groups)
+    problem = Problem(
+        name="convolution_weight",
+        groups=g.groups,
+        m=per_group,
+        n=(channels, *taps),
+        k=(batch, *sizes),
+        axes=tuple(axes),
+        a=(per_group * ys[1], ys[1], ys[0], *ys[2:]),
+        x=(channels * xs[1], xs[1], xs[0], *xs[2:]),
+        out=(part, per_group * ws[0], *ws),
+        splits=splits,
+    )
+    made = product(problem, y, x, result, dtype)
+    if splits == 1:
+        return made
+    ops = lowering.lowerings
+    return ops[prims.convert_element_type](ops[aten.sum](made, [0]), y.get_dtype())
+
+
+def _known_zero(sizes: Sequence[Any]) -> bool:
+    return any(V.graph.sizevars.statically_known_equals(s, 0) for s in sizes)
+
+
+def _zeros(size: Sequence[Any], like: TensorBox) -> TensorBox:
+    return lowering.full([*size], 0, dtype=like.get_dtype(), device=like.get_device())
+
+
 def convolution(
     x: TensorBox,
     weight: TensorBox,
@@ -67,11 +198,70 @@ def convolution(
     dilation: Any,
     transposed: bool,
     output_padding: Any,
-    groups: int,
+    groups: Any,
 ) -> TensorBox:
-    """aten.convolution over [B, C, ...] and [O, C / groups, ...]."""
-    if _is_patchwise(x, weight, stride, padding, dilation, transposed, groups):
+    """aten.convolution over [B, C, ...] and [O, C / groups, ...]; transposed over [C, O / groups, ...].
+
+    Every dtype of types.py; half precisions accumulate in float32. The result is contiguous.
+    """
+    dims = len(weight.get_size()) - 2
+    geometry = _Geometry.of(dims, stride, padding, dilation, groups)
+    if _is_patchwise(x, weight, geometry, transposed):
         return _patch_product(x, weight, bias)
-    operands = [None if t is None else ir.ExternKernel.require_contiguous(t) for t in (x, weight, bias)]
-    call = lowering.fallback_handler(aten.convolution.default, add_to_fallback_set=False)
-    return call(*operands, stride, padding, dilation, transposed, output_padding, groups)
+    batch, _, *space = x.get_size()
+    taps = weight.get_size()[2:]
+    empty = _known_zero([*x.get_size(), *weight.get_size()])
+    if transposed:
+        more = _Geometry.of(dims, stride, output_padding, dilation, groups).padding
+        rows = zip(space, taps, geometry.stride, geometry.padding, geometry.dilation, more, strict=True)
+        sizes = [(size - 1) * s - 2 * p + d * (tap - 1) + extra + 1 for size, tap, s, p, d, extra in rows]
+        if empty:
+            result = _zeros([batch, weight.get_size()[1] * geometry.groups, *sizes], x)
+        else:
+            result = _spread(realized(x), realized(weight), geometry, sizes)
+    elif empty:
+        rows_ = zip(space, taps, geometry.stride, geometry.padding, geometry.dilation, strict=True)
+        result = _zeros([batch, weight.get_size()[0], *(output_size(*row) for row in rows_)], x)
+    else:
+        result = _forward(realized(x), realized(weight), geometry)
+    if bias is None:
+        return result
+    ops = lowering.lowerings
+    return ops[aten.add](result, ops[aten.view](bias, [bias.get_size()[0], *[1] * dims]))
+
+
+def convolution_backward(
+    gradient: TensorBox,
+    x: TensorBox,
+    weight: TensorBox,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: Any,
+    output_mask: Sequence[bool],
+) -> tuple[TensorBox | None, ...]:
+    """aten.convolution_backward: the gradients of x, weight and bias that ``output_mask`` asks for, else None."""
+    dims = len(weight.get_size()) - 2
+    geometry = _Geometry.of(dims, stride, padding, dilation, groups)
+    for_x = for_weight = for_bias = None
+    empty = _known_zero([*x.get_size(), *weight.get_size(), *gradient.get_size()])
+    if output_mask[0]:
+        if empty:
+            for_x = _zeros(x.get_size(), x)
+        elif transposed:
+            for_x = _forward(realized(gradient), realized(weight), geometry)
+        else:
+            for_x = _spread(realized(gradient), realized(weight), geometry, x.get_size()[2:])
+    if output_mask[1]:
+        if empty:
+            for_weight = _zeros(weight.get_size(), weight)
+        elif transposed:
+            for_weight = _weight_gradient(realized(x), realized(gradient), weight.get_size(), geometry)
+        else:
+            for_weight = _weight_gradient(realized(gradient), realized(x), weight.get_size(), geometry)
+    if output_mask[2]:
+        for_bias = lowering.lowerings[aten.sum](gradient, [0, *range(2, dims + 2)])
+    return for_x, for_weight, for_bias

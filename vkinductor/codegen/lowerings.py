@@ -10,7 +10,7 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.utils import sympy_product
 
-from .convolution import convolution
+from .convolution import convolution, convolution_backward
 from .matmul import addmm, mm
 from .sorting import sort, sort_stable
 
@@ -24,6 +24,7 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.convolution: convolution,
     aten.sort: sort,
     aten.sort.stable: sort_stable,
+    aten.convolution_backward: convolution_backward,
 }
 
 
@@ -73,4 +74,6 @@ def _dispatch(ours: Callable[..., Any], original: Callable[..., Any]) -> Callabl
         return ours(*args, **kwargs)
 
     lower.vkinductor = True  # type: ignore[attr-defined]
+    # Ours is none, whatever the original is.
+    lower._is_fallback_handler = False  # type: ignore[attr-defined]
     return lower

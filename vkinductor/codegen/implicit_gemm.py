@@ -1,0 +1,184 @@
+"""Convolutions and their gradients as one family of kernels: products whose second operand is read at positions.
+
+    y[g, m, n] = sum over k of a[g, m, k] * x[g, p(n, k)],  n = (n0, t1..tD),  k = (k0, k1..kD),
+    p_d = t_d * alpha_d + k_d * beta_d + gamma_d,  zero where p_d is outside of x.
+
+The convolution itself, its gradient with respect to the input (which is the transposed convolution) and the one with
+respect to the weight differ in what m, n, k and p are: `Problem`, made in ``convolution.py``. This module chooses the
+tile and fills in the templates. Nothing is unfolded in memory; operands have any strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+import sympy
+from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
+from torch._inductor.utils import ceildiv, upcast_compute_type
+from torch.utils._sympy.functions import FloorDiv
+
+from vkinductor.runtime.deviceinfo import DeviceInfo
+
+from . import matmul
+from .compat import size_hint
+from .matmul import Tile
+from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
+from .types import glsl_type, literal
+
+DIRECT = "convolution_direct.glsl.jinja"
+TILED = "convolution_tiled.glsl.jinja"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial dimension: p = t * alpha + k * beta + gamma, inside [0, size).
+
+    ``stride`` > 1: p = (t + gamma + k * beta) / stride where that is whole (``alpha`` is then 1), else no term.
+    ``checked``: whether p can be outside at all.
+    """
+
+    size: Any
+    alpha: int
+    beta: int
+    gamma: int
+    stride: int = 1
+    checked: bool = True
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes and strides of one product of the family (elements; sympy expressions where they vary).
+
+    ``n`` and ``k``: sizes of the digits, the last one fastest. ``a``: strides of (g, m, k0, k1..); ``x``: of
+    (g, n0, k0, p1..); ``out``: of (part, g, m, n0, t1..) in the result. ``splits``: parts of the sum over k that are
+    results of their own.
+    """
+
+    name: str
+    groups: int
+    m: Any
+    n: tuple[Any, ...]
+    k: tuple[Any, ...]
+    axes: tuple[Axis, ...]
+    a: tuple[Any, ...]
+    x: tuple[Any, ...]
+    out: tuple[Any, ...]
+    splits: int = 1
+
+
+def choose(info: DeviceInfo, batch: int, m: int, n: int, k: int, element: int) -> Tile:
+    """A tile for ``batch`` products of (likely) size m x n x k on ``info``."""
+    if info.kind == "cpu":
+        return Tile(matmul.DIRECT, tm=min(m, 4), tn=4, blocks=16)
+    if m >= 16 and n >= 32 and k >= 8:
+        for tile in matmul.TILED_CANDIDATES:
+            blocks = batch * -(-m // tile.bm) * -(-n // tile.bn)
+            if matmul.fits(tile, info, element) and (blocks >= 64 or tile is matmul.TILED_CANDIDATES[-1]):
+                return tile
+    return Tile(matmul.DIRECT, tm=min(m, 4), tn=2, blocks=128)
+
+
+def parts(info: DeviceInfo, outputs: int, terms: int) -> int:
+    """Into how many parts a sum of ``terms`` is cut when there are only ``outputs`` of them."""
+    # A direct tile keeps 16 results: fewer invocations than these leave the device idle.
+    wanted = 256 if info.kind == "cpu" else 65536
+    return max(1, min(wanted * 16 // max(outputs, 1), terms // 128))
+
+
+def product(problem: Problem, a: Any, x: Any, size: Sequence[Any], dtype: Any) -> TensorBox:
+    """The template node of ``problem`` over realized operands, with a contiguous result of ``size`` and ``dtype``."""
+    layout = FixedLayout(x.get_device(), dtype, [*size], FlexibleLayout.contiguous_strides([*size]))
+    # It holds no tensors: a closure over the operands would keep what the scheduler wants to replace.
+    return TensorBox.create(
+        VulkanTemplateBuffer(layout, [a, x], lambda kernel: _plan(kernel, problem), name=problem.name)
+    )
+
+
+def _phase(axis: Axis, size: Any, kernel: VulkanTemplateKernel) -> dict[str, Any] | None:
+    if axis.stride == 1:
+        return None
+    # Taps that meet a residue class are ``step`` apart.
+    step = axis.stride // gcd(axis.stride, -axis.beta)
+    return {"stride": axis.stride, "step": step, "dilation": -axis.beta, "limit": kernel.size(size)}
+
+
+def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str, Any], Any]:
+    dims = len(problem.axes)
+    dtype = upcast_compute_type(kernel.node.get_dtype())
+    register = glsl_type(dtype)
+    phases = [_phase(axis, size, kernel) for axis, size in zip(problem.axes, problem.n[1:], strict=True)]
+    within = [problem.n[0], *(ceildiv(n, axis.stride) for n, axis in zip(problem.n[1:], problem.axes, strict=True))]
+    batches = problem.groups * problem.splits * prod(axis.stride for axis in problem.axes)
+    columns, terms = _product(within), _product(problem.k)
+    taps = prod(phase["step"] for phase in phases if phase)
+    hints = (size_hint(problem.m), size_hint(columns), -(-size_hint(terms) // problem.splits // taps))
+    tile = choose(kernel.device_info, batches, *hints, element=register.nbytes)
+    natural = list(range(dims + 1))
+    channel_last = problem.x[2] == 1 and problem.k[0] != 1
+    order = [*natural[1:], 0] if channel_last else natural
+    size = kernel.size
+    context = {
+        "dims": dims,
+        "natural": natural,
+        "order": order,
+        "outer": 2 if dims > 1 or problem.splits > 1 else 1,
+        "m": size(problem.m),
+        "n": [size(s) for s in within],
+        "k": [size(s) for s in problem.k],
+        "splits": str(problem.splits),
+        "batches": batches,
+        "phases": phases,
+        "alpha": [axis.alpha for axis in problem.axes],
+        "beta": [
+            -(phase["step"] * phase["dilation"] // axis.stride) if phase else axis.beta
+            for axis, phase in zip(problem.axes, phases, strict=True)
+        ],
+        "gamma": [axis.gamma for axis in problem.axes],
+        "size": [size(axis.size) for axis in problem.axes],
+        "checked": [axis.checked for axis in problem.axes],
+        "a": {"g": size(problem.a[0]), "m": size(problem.a[1]), "k": [size(s) for s in problem.a[2:]]},
+        "a_k_contiguous": problem.a[1] != 1,
+        "x_k_contiguous": channel_last,
+        "x": {
+            "g": size(problem.x[0]),
+            "n0": size(problem.x[1]),
+            "k0": size(problem.x[2]),
+            "s": [size(s) for s in problem.x[3:]],
+        },
+        "out": {
+            "split": size(problem.out[0]),
+            "g": size(problem.out[1]),
+            "m": size(problem.out[2]),
+            "n0": size(problem.out[3]),
+            "s": [size(s) for s in problem.out[4:]],
+        },
+        "accumulator": register.register,
+        "zero": literal(0, dtype),
+        "load_a": kernel.operand(0),
+        "load_x": kernel.operand(1),
+        "tm": tile.tm,
+        "tn": tile.tn,
+        "blocks": tile.blocks,
+        "bm": tile.bm,
+        "bn": tile.bn,
+        "bk": tile.bk,
+    }
+    if tile.template == matmul.TILED:
+        return TILED, context, batches * ceildiv(problem.m, tile.bm) * ceildiv(columns, tile.bn)
+    tiles = batches * ceildiv(problem.m, tile.tm) * ceildiv(columns, tile.tn)
+    return DIRECT, context, ceildiv(tiles, tile.blocks)
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    result: Any = sympy.S.One
+    for size in sizes:
+        result = result * size
+    return result
+
+
+def output_size(size: Any, kernel: Any, stride: int, padding: int, dilation: int) -> Any:
+    """Positions of a kernel over ``size`` elements of one dimension."""
+    return FloorDiv(size + 2 * padding - dilation * (kernel - 1) - 1, stride) + 1
