@@ -117,10 +117,8 @@ def test_polynomials(evaluate, device, rng, name):
         )
         n = rng.integers(0, 13, len(x))
         got = evaluate(f"{FUNCTIONS[name].spelling(dtype is np.float64)}(a, b)", x, (n + 0.75).astype(dtype), out=dtype)
-        wide = x.astype(np.longdouble)
-        want = np.array(
-            [np.polyval(terms(name, k)[::-1].astype(np.longdouble), v) for k, v in zip(n, wide, strict=True)]
-        )
+        pairs = [*zip(n, x.astype(np.longdouble), strict=True)]
+        want = np.array([np.polyval(terms(name, k)[::-1].astype(np.longdouble), v) for k, v in pairs])
         size = np.array([np.polyval(abs(terms(name, k))[::-1], abs(float(v))) for k, v in pairs])
         error = np.abs(got - want) / size
         bound = FUNCTIONS[name].ulp * (2.0**-23 if dtype is np.float32 else 2.0**-50)

@@ -10,6 +10,7 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.utils import sympy_product
 
+from . import scatters
 from .convolution import convolution
 from .matmul import addmm, mm
 
@@ -23,18 +24,35 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.convolution: convolution,
 }
 
+# Overload packet -> function from Inductor's lowering to ours.
+_AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    aten.scatter_reduce: functools.partial(scatters.scatter_reduce, copies=True),
+    aten.scatter_reduce_: functools.partial(scatters.scatter_reduce, copies=False),
+    aten.scatter_add: functools.partial(scatters.scatter_add, copies=True),
+    aten.scatter_add_: functools.partial(scatters.scatter_add, copies=False),
+    aten.scatter: functools.partial(scatters.scatter, copies=True),
+    aten.scatter_: functools.partial(scatters.scatter, copies=False),
+    **dict.fromkeys(
+        (aten.index_put, aten.index_put_, aten._unsafe_index_put, aten._unsafe_masked_index_put_accumulate),
+        scatters.with_every_dtype,
+    ),
+    torch.ops.prims._unsafe_index_put_: scatters.with_every_dtype,
+}
+
 
 def register() -> None:
     """Install the lowerings; tensors of every other device keep Inductor's own."""
     for packet, ours in _LOWERINGS.items():
         _wrap(packet, functools.partial(_dispatch, ours))
+    for packet, around in _AROUND.items():
+        _wrap(packet, lambda original, around=around: _dispatch(around(original), original))
     for packet in (aten.argmax, aten.argmin):
         _wrap(packet, _flat)
 
 
 def _wrap(packet: Any, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Put a wrapper around Inductor's lowering of an operator, once."""
-    for overload in (packet, packet.default):
+    for overload in (packet, *(getattr(packet, name) for name in packet.overloads())):
         original = lowering.lowerings.get(overload)
         if original is not None and not getattr(original, "vkinductor", False):
             lowering.lowerings[overload] = wrapper(original)

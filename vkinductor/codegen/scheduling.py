@@ -17,7 +17,11 @@ from .prefetch import prefetch_definition
 from .template_kernel import VulkanTemplateKernel
 
 # Not REDUCE_TO_SINGLE_ELEMENT: with it Inductor never splits a long reduction into two stages.
-FEATURES = (BackendFeature.INPLACE_BUFFERS, BackendFeature.TUPLE_REDUCTION)
+FEATURES = (
+    BackendFeature.INPLACE_BUFFERS,
+    BackendFeature.MASKED_SCATTER_WITH_INDEX,
+    BackendFeature.TUPLE_REDUCTION,
+)
 
 
 class VulkanScheduling(SIMDScheduling):
