@@ -47,7 +47,9 @@ class Atomics:
         new = CSEVariable("new", ValueRanges.unknown(), register, ())
         bits = f"{word}({bits_of('result', dtype)})"
         text = glsl_type(register).register
-        element, desired = ("(expected >> shift) & " + mask, f"({bits} & {mask}) << shift") if mask else ("expected", bits)
+        element, desired = (
+            ("(expected >> shift) & " + mask, f"({bits} & {mask}) << shift") if mask else ("expected", bits)
+        )
         kept = f"(expected & ~({mask} << shift)) | " if mask else ""
         lines = [
             f"{text} new = {value};",

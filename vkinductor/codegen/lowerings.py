@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._inductor import ir, lowering
 from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V
 
 from . import scatters
 from .convolution import convolution
@@ -37,6 +38,7 @@ _AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
         scatters.with_every_dtype,
     ),
     torch.ops.prims._unsafe_index_put_: scatters.with_every_dtype,
+    aten.var_mean: lambda original: functools.partial(_var_mean, original),
 }
 
 
@@ -76,6 +78,14 @@ def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
 
     lower.vkinductor = True  # type: ignore[attr-defined]
     return lower
+
+
+def _var_mean(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The mean of nothing is NaN; Inductor's is 0."""
+    variance, mean = original(x, *args, **kwargs)
+    if V.graph.sizevars.statically_known_equals(sympy_product(x.get_size()), 0):
+        mean = lowering.full_like(mean, float("nan"))
+    return variance, mean
 
 
 def _dispatch(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -89,9 +89,7 @@ def _scatter(x: Any, dim: int, index: Any, src: Any, reduce: str | None, include
     view = lowering.view
     scalar = len(x.get_size()) == 0
     target = view(x, [1]) if scalar else x
-    index, src = (
-        view(t, [1]) if isinstance(t, ir.TensorBox) and len(t.get_size()) == 0 else t for t in (index, src)
-    )
+    index, src = (view(t, [1]) if isinstance(t, ir.TensorBox) and len(t.get_size()) == 0 else t for t in (index, src))
     dim = lowering._validate_dim(target, dim)
     target.realize()
     dtype = target.get_dtype()

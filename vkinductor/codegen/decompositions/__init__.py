@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import products, scatters
+from . import elementwise, products, scatters
 
-OURS: dict[Any, Callable[..., Any]] = {**products.TABLE, **scatters.TABLE}
+OURS: dict[Any, Callable[..., Any]] = {**elementwise.TABLE, **products.TABLE, **scatters.TABLE}
 
 
 def table() -> dict[Any, Callable[..., Any]]:
