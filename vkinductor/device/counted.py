@@ -1,7 +1,7 @@
-"""Operators whose result has a size that depends on the data: count on the device, read one number, fill on the device.
+"""Operators whose result has a size that depends on the data: count on the device, read one number, fill there.
 
-Each is composed of operators that are compiled, so that the numbers stay on the device; what is read is one integer (two
-for bincount), as on every other device.
+Each is composed of operators that are compiled, so that the numbers stay on the device; what is read is one
+integer (two for bincount), as on every other device.
 """
 
 from __future__ import annotations

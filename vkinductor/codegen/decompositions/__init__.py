@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import elementwise, products, scatters
+from . import distances, elementwise, histograms, products, scatters
 
-OURS: dict[Any, Callable[..., Any]] = {**elementwise.TABLE, **products.TABLE, **scatters.TABLE}
+OURS: dict[Any, Callable[..., Any]] = {
+    **distances.TABLE,
+    **elementwise.TABLE,
+    **histograms.TABLE,
+    **products.TABLE,
+    **scatters.TABLE,
+}
 
 
 def table() -> dict[Any, Callable[..., Any]]:
