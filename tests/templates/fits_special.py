@@ -132,7 +132,43 @@ def erfinv() -> dict[str, Fit]:
     }
 
 
-FITS: dict[str, Fit] = {**erfinv(), **bessel(0), **bessel(1)}
+def airy() -> dict[str, Fit]:
+    """Ai by DLMF 9.7: z = 2/3 |x|^(3/2), v = 1/z."""
+
+    def u(k):  # DLMF 9.7.2
+        return mp.gamma(3 * k + 0.5) / (54**k * mp.factorial(k) * mp.gamma(k + 0.5))
+
+    def size(v):
+        return (3 / (2 * v)) ** (mp.mpf(2) / 3)
+
+    def decay(v):  # Ai(x) 2 sqrt(pi) x^(1/4) e^z
+        if v < mp.mpf("0.02"):
+            return mp.fsum((-v) ** k * u(k) for k in range(30))
+        x = size(v)
+        return mp.airyai(x) * 2 * mp.sqrt(mp.pi) * x ** (ONE / 4) * mp.exp(1 / v)
+
+    def turned(q):  # (p, q): Ai(-x) sqrt(pi) x^(1/4) = p cos(z - pi/4) + v q sin(z - pi/4), of q = v^2
+        if q < mp.mpf("0.0004"):
+            return tuple(mp.fsum((-q) ** k * u(2 * k + odd) for k in range(15)) for odd in (0, 1))
+        v = mp.sqrt(q)
+        x = size(v)
+        scale, angle = mp.sqrt(mp.pi) * x ** (ONE / 4), 1 / v - mp.pi / 4
+        a, b = scale * mp.airyai(-x), scale * mp.airybi(-x)
+        return a * mp.cos(angle) - b * mp.sin(angle), (a * mp.sin(angle) + b * mp.cos(angle)) / v
+
+    def one(_):
+        return ONE
+
+    return {
+        "airy_far": Fit("vk_airy_decay", lambda t: decay((t + 1) / 5), -1, 1, 6, one, 20),
+        "airy_near": Fit("vk_airy_decay", lambda t: decay(mp.mpf("0.4") + (t + 1) * mp.mpf("0.55")), -1, 1, 7, one, 18),
+        "airy_middle": Fit("vk_airy_middle", lambda u: mp.airyai(2 * u - 1), -1, 1, 13, one, 26),
+        "airy_cos": Fit("vk_airy_wave", lambda t: turned((t + 1) / 24)[0], -1, 1, 5, one, 22),
+        "airy_sin": Fit("vk_airy_wave", lambda t: turned((t + 1) / 24)[1], -1, 1, 5, one, 22),
+    }
+
+
+FITS: dict[str, Fit] = {**erfinv(), **bessel(0), **bessel(1), **airy()}
 
 if __name__ == "__main__":
     main(sys.argv[1:] or list(FITS), FITS)

@@ -18,7 +18,7 @@ def register() -> None:
         register_device_op_overrides,
     )
 
-    from . import compat, graph_cache, long_scans, lowerings, online_softmax
+    from . import compat, graph_cache, long_scans, lowerings, online_softmax, unsupported
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -36,4 +36,5 @@ def register() -> None:
     register_device_op_overrides("vulkan", VulkanDeviceOps())
     register_backend_for_device("vulkan", VulkanScheduling, VulkanWrapper, device_custom_pass=CacheKey())
     lowerings.register()
+    unsupported.register()
     online_softmax.register()

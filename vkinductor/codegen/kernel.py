@@ -211,14 +211,14 @@ class VulkanKernel(SIMDKernel):
         index = self.prepare_indexing(index)
         dtype = V.graph.get_dtype(name)
         entry = glsl_type(dtype)
-        if mode == "atomic_add":
-            return self._atomic_add(var, index, dtype, value)
+        if mode is not None:
+            return self._atomic(mode, var, index, dtype, value)
         return f"{self.element(var, index, dtype)} = {entry.store.format(as_dtype(value, dtype))};"
 
-    def _atomic_add(self, var: str, index: sympy.Expr, dtype: torch.dtype, value: CSEVariable) -> str:
+    def _atomic(self, mode: str, var: str, index: sympy.Expr, dtype: torch.dtype, value: CSEVariable) -> str:
         text = as_dtype(value, upcast_compute_type(dtype))
         self.atomic_add_found = True
-        return self.atomics.add(f"uint64_t({var})", self.index_to_str(index), dtype, text)
+        return self.atomics.apply(mode, f"uint64_t({var})", self.index_to_str(index), dtype, text)
 
     def indirect_symbol(self, var: CSEVariable | str) -> sympy.Symbol:
         """A loaded value as an index: converted to the kernel's index type."""
@@ -383,7 +383,7 @@ class VulkanKernel(SIMDKernel):
 
     @property
     def atomics(self) -> Any:
-        """Emitter of atomic additions for this device."""
+        """Emitter of atomics for this device."""
         from .atomics import Atomics
 
         return Atomics(self.device_info.features)

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch._inductor import ir, lowering
 from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V
 
+from . import scatters
 from .convolution import convolution, convolution_backward
 from .matmul import addmm, mm
 from .sorting import sort, sort_stable
@@ -27,18 +29,42 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.convolution_backward: convolution_backward,
 }
 
+# Overload packet -> function from Inductor's lowering to ours.
+_AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    aten.scatter_reduce: functools.partial(scatters.scatter_reduce, copies=True),
+    aten.scatter_reduce_: functools.partial(scatters.scatter_reduce, copies=False),
+    aten.scatter_add: functools.partial(scatters.scatter_add, copies=True),
+    aten.scatter_add_: functools.partial(scatters.scatter_add, copies=False),
+    aten.scatter: functools.partial(scatters.scatter, copies=True),
+    aten.scatter_: functools.partial(scatters.scatter, copies=False),
+    **dict.fromkeys(
+        (aten.index_put, aten.index_put_, aten._unsafe_index_put, aten._unsafe_masked_index_put_accumulate),
+        scatters.with_every_dtype,
+    ),
+    torch.ops.prims._unsafe_index_put_: scatters.with_every_dtype,
+    aten.var_mean: lambda original: functools.partial(_var_mean, original),
+}
+
 
 def register() -> None:
     """Install the lowerings; tensors of every other device keep Inductor's own."""
-    for packet, ours in _LOWERINGS.items():
-        _wrap(packet, functools.partial(_dispatch, ours))
+    for op, ours in _LOWERINGS.items():
+        # An overload that is not named here keeps Inductor's.
+        names = (op, op.default) if isinstance(op, torch._ops.OpOverloadPacket) else (op,)
+        _wrap(names, functools.partial(_dispatch, ours))
+    for packet, around in _AROUND.items():
+        _wrap(_all(packet), lambda original, around=around: _dispatch(around(original), original))
     for packet in (aten.argmax, aten.argmin):
-        _wrap(packet, _flat)
+        _wrap(_all(packet), _flat)
 
 
-def _wrap(packet: Any, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put a wrapper around Inductor's lowering of an operator, once."""
-    for overload in (packet, packet.default) if isinstance(packet, torch._ops.OpOverloadPacket) else (packet,):
+def _all(packet: Any) -> tuple[Any, ...]:
+    return (packet, *(getattr(packet, name) for name in packet.overloads()))
+
+
+def _wrap(overloads: tuple[Any, ...], wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put a wrapper around Inductor's lowerings of an operator, once."""
+    for overload in overloads:
         original = lowering.lowerings.get(overload)
         if original is not None and not getattr(original, "vkinductor", False):
             lowering.lowerings[overload] = wrapper(original)
@@ -62,6 +88,14 @@ def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
 
     lower.vkinductor = True  # type: ignore[attr-defined]
     return lower
+
+
+def _var_mean(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The mean of nothing is NaN; Inductor's is 0."""
+    variance, mean = original(x, *args, **kwargs)
+    if V.graph.sizevars.statically_known_equals(sympy_product(x.get_size()), 0):
+        mean = lowering.full_like(mean, float("nan"))
+    return variance, mean
 
 
 def _dispatch(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,9 +19,10 @@ from .template_kernel import VulkanTemplateKernel
 # Not REDUCE_TO_SINGLE_ELEMENT: with it Inductor never splits a long reduction into two stages.
 FEATURES = (
     BackendFeature.INPLACE_BUFFERS,
-    BackendFeature.TUPLE_REDUCTION,
-    BackendFeature.SCAN,
     BackendFeature.BUCKETIZE,
+    BackendFeature.MASKED_SCATTER_WITH_INDEX,
+    BackendFeature.SCAN,
+    BackendFeature.TUPLE_REDUCTION,
 )
 
 

@@ -33,7 +33,7 @@ _ALIGNMENT = {
 # Text that makes a kernel need a GLSL extension beyond those of every kernel.
 _EXTENSIONS = (
     (re.compile(r"\bvk_atomic_add_f32_native\b"), "GL_EXT_shader_atomic_float"),
-    (re.compile(r"\bvk_atomic_\w+64\b"), "GL_EXT_shader_atomic_int64"),
+    (re.compile(r"\bvk_atomic_\w+64\b|\batomicCompSwap\(Buffer_uint64_t\b"), "GL_EXT_shader_atomic_int64"),
 )
 
 

@@ -12,7 +12,20 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import autocast, copies, eager, factory, guards, hooks, metadata, module, profiler, random, rnn
+from vkinductor.device import (
+    autocast,
+    composed,
+    copies,
+    eager,
+    factory,
+    guards,
+    hooks,
+    metadata,
+    module,
+    profiler,
+    random,
+    rnn,
+)
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -89,7 +102,7 @@ def _register_kernels() -> None:
     aten = torch.library.Library("aten", "IMPL")
     every = torch.library.Library("_", "IMPL")
     registry.libraries += [aten, every]
-    for part in (metadata, factory, copies, random, rnn):
+    for part in (metadata, factory, copies, composed, random, rnn):
         part.register(aten)
     eager.register(aten, every)
     autocast.register(aten, every)

@@ -110,6 +110,30 @@ FUNCTIONS: dict[str, Function] = {
     "modified_bessel_k1": Function("vk_k1", ulp=6.0, absolute=1e-6),
     "scaled_modified_bessel_k0": Function("vk_k0e", ulp=6.0, absolute=3e-6),
     "scaled_modified_bessel_k1": Function("vk_k1e", ulp=6.0, absolute=3e-6),
+    "spherical_bessel_j0": Function("vk_spherical_bessel_j0", ulp=4.0, absolute=1e-7),
+    # airy.glsl
+    "airy_ai": Function("vk_airy_ai", ulp=12.0, absolute=1e-6),
+    # igamma.glsl
+    "igamma": Function("vk_igamma", _TWO, ulp=8.0, absolute=3e-6),
+    "igammac": Function("vk_igammac", _TWO, ulp=8.0, absolute=3e-6),
+    "gammainc": Function("vk_igamma", _TWO, ulp=8.0, absolute=3e-6),
+    "gammaincc": Function("vk_igammac", _TWO, ulp=8.0, absolute=3e-6),
+    # zeta.glsl
+    "zeta": Function("vk_zeta", _TWO, ulp=8.0),
+    "polygamma": Function("vk_polygamma", _TWO, ulp=16.0, absolute=3e-6),
+    # polynomials.glsl: of the sum of the sizes of the terms, degrees up to 12
+    "chebyshev_polynomial_t": Function("vk_chebyshev_t", _TWO, ulp=16.0),
+    "chebyshev_polynomial_u": Function("vk_chebyshev_u", _TWO, ulp=24.0),
+    "chebyshev_polynomial_v": Function("vk_chebyshev_v", _TWO, ulp=16.0),
+    "chebyshev_polynomial_w": Function("vk_chebyshev_w", _TWO, ulp=16.0),
+    "shifted_chebyshev_polynomial_t": Function("vk_shifted_chebyshev_t", _TWO, ulp=16.0),
+    "shifted_chebyshev_polynomial_u": Function("vk_shifted_chebyshev_u", _TWO, ulp=24.0),
+    "shifted_chebyshev_polynomial_v": Function("vk_shifted_chebyshev_v", _TWO, ulp=16.0),
+    "shifted_chebyshev_polynomial_w": Function("vk_shifted_chebyshev_w", _TWO, ulp=16.0),
+    "hermite_polynomial_h": Function("vk_hermite_h", _TWO, ulp=16.0),
+    "hermite_polynomial_he": Function("vk_hermite_he", _TWO, ulp=16.0),
+    "laguerre_polynomial_l": Function("vk_laguerre_l", _TWO, ulp=16.0),
+    "legendre_polynomial_p": Function("vk_legendre_p", _TWO, ulp=16.0),
     # divide.glsl
     "truediv": Function("vk_div", _TWO, ulp=2.5, double=False),
     "div_rn": Function("vk_div_rn", _TWO, ulp=0.5001, double=False),

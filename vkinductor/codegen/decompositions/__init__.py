@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import ordering, products
+from . import distances, elementwise, histograms, ordering, products, scatters
 
-OURS: dict[Any, Callable[..., Any]] = {**products.TABLE, **ordering.TABLE}
+OURS: dict[Any, Callable[..., Any]] = {
+    **distances.TABLE,
+    **elementwise.TABLE,
+    **histograms.TABLE,
+    **ordering.TABLE,
+    **products.TABLE,
+    **scatters.TABLE,
+}
 
 
 def table() -> dict[Any, Callable[..., Any]]:

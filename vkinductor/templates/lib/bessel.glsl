@@ -434,3 +434,15 @@ float vk_k1e(float x) {
     }
     return x < 2.0 ? vk_exp(x) * vk_k1_near(x) : vk_k1e_far(x);
 }
+
+// sin(x) / x
+float vk_spherical_bessel_j0(float x) {
+    if (vk_isinf(x)) {
+        return 0.0;
+    }
+    if (vk_abs(x) < 0.5) {
+        float s = x * x;
+        return 1.0 + s * (-1.666666667e-01 + s * (8.333333333e-03 + s * (-1.984126984e-04 + s * 2.755731922e-06)));
+    }
+    return vk_sin(x) / x;
+}

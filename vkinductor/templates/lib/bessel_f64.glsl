@@ -632,3 +632,8 @@ double vk_k1e_f64(double x) {
     }
     return x < 2.0lf ? vk_exp_f64(x) * vk_k1_near_f64(x) : vk_k1e_far_f64(x);
 }
+
+// sin(x) / x
+double vk_spherical_bessel_j0_f64(double x) {
+    return vk_isinf_f64(x) ? 0.0lf : x == 0.0lf ? 1.0lf : vk_sin_f64(x) / x;
+}

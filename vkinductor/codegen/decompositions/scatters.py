@@ -1,0 +1,81 @@
+"""Scatters and gathers that are others in disguise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    if x.dim() == 0:
+        return aten.scatter_reduce.two(x, 0, index.reshape(()), source, reduce, include_self=include_self)
+    dim = dim % x.dim()
+    shape = [1] * source.dim()
+    shape[dim] = -1
+    wide = index.to(torch.int64).reshape(shape).expand(source.shape)
+    return aten.scatter_reduce.two(x, dim, wide, source, reduce, include_self=include_self)
+
+
+def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """The mean as a sum over a count; the others have kernels."""
+    if reduce != "mean":
+        return NotImplemented
+    dtype = x.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        # The sum may need more digits than the mean has.
+        return _scatter_reduce(x.float(), dim, index, src.float(), reduce, include_self=include_self).to(dtype)
+    total = aten.scatter_reduce.two(x, dim, index, src, "sum", include_self=include_self)
+    kind = dtype if dtype.is_floating_point else torch.int32
+    start = torch.full(x.shape, 1 if include_self else 0, dtype=kind, device=x.device)
+    one = torch.ones((), dtype=kind, device=x.device)
+    count = aten.scatter_add.default(start, dim, index, one.expand(index.shape))
+    if not include_self:
+        count = count.clamp(min=1)
+    return total / count if dtype.is_floating_point else torch.div(total, count, rounding_mode="floor").to(dtype)
+
+
+def _index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> Any:
+    return aten.index_put.default(x, indices, values, accumulate)
+
+
+def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    if x.dim() == 0:
+        return x + (source * alpha).reshape(-1).sum().to(x.dtype)
+    place = [None] * (dim % x.dim()) + [index.reshape(-1)]
+    added = source if type(alpha) is int and alpha == 1 else (source * alpha).to(x.dtype)
+    return aten.index_put.default(x, place, added, True)
+
+
+def _nonzero_static(x: Any, *, size: int, fill_value: int = -1) -> Any:
+    """Flat positions go to the slots that a prefix sum of the flags gives, and one slot takes all the rest."""
+    flags = x.reshape(-1) != 0
+    count = flags.to(torch.int64).cumsum(0)
+    slot = torch.where(flags & (count <= size), count - 1, size)
+    position = torch.arange(flags.shape[0], device=x.device)
+    found = torch.full((size + 1,), -1, dtype=torch.int64, device=x.device).scatter(0, slot, position)[:size]
+    columns = []
+    step = 1
+    for length in reversed(x.shape):
+        columns.append(torch.where(found < 0, fill_value, found // step % length))
+        step = step * length
+    if not columns:
+        return torch.empty((size, 0), dtype=torch.int64, device=x.device)
+    return torch.stack(columns[::-1], 1)
+
+
+def _take(x: Any, index: Any) -> Any:
+    return aten.index.Tensor(x.reshape(-1), [index])
+
+
+TABLE: dict[Any, Callable[..., Any]] = {
+    aten.index_reduce.default: _index_reduce,
+    aten.scatter_reduce.two: _scatter_reduce,
+    aten._index_put_impl.default: _index_put,
+    aten.index_add.default: _index_add,
+    aten.nonzero_static.default: _nonzero_static,
+    aten.take.default: _take,
+}
