@@ -12,8 +12,12 @@ __version__ = "0.1.0"
 
 from vkinductor.runtime.errors import (
     CacheError,
+    CheckError,
     DeviceLostError,
+    FallbackError,
+    IndexOutOfBoundsError,
     NoDeviceError,
+    OperatorError,
     ShaderCompileError,
     UnsupportedError,
     VulkanError,
@@ -30,14 +34,19 @@ from ._api import (
     memory_stats,
     register,
     reset_stats,
+    set_fallback,
     stats,
     synchronize,
 )
 
 __all__ = [
     "CacheError",
+    "CheckError",
     "DeviceLostError",
+    "FallbackError",
+    "IndexOutOfBoundsError",
     "NoDeviceError",
+    "OperatorError",
     "ShaderCompileError",
     "UnsupportedError",
     "VulkanError",
@@ -51,6 +60,7 @@ __all__ = [
     "memory_stats",
     "register",
     "reset_stats",
+    "set_fallback",
     "stats",
     "synchronize",
 ]

@@ -173,3 +173,15 @@ def reset_stats() -> None:
     from vkinductor.runtime.stats import counters
 
     counters.reset()
+
+
+def set_fallback(policy: str) -> Any:
+    """Set what an operator that would run on the CPU does from now on, in every thread of the process.
+
+    "error" raises FallbackError, "warn" (the default) warns once for each operator, "allow" says nothing. In a ``with``
+    statement the policy before comes back at its end. A graph compiled with ``options={"fallback": ...}`` has its own.
+    Raises ValueError for another policy.
+    """
+    from vkinductor.device import policy as policies
+
+    return policies.set_fallback(policy)

@@ -6,12 +6,14 @@ Tried on torch 2.11, 2.13 and 2.14. ``check`` runs at registration and names wha
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
 from torch._inductor import optimize_indexing
+from torch.utils import _config_module
 
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -23,6 +25,8 @@ _NEEDED = (
     ("torch._inductor.scheduler", "Scheduler.create_backend"),
     ("torch._inductor.scheduler", "Scheduler.should_partition"),
     ("torch._inductor.scheduler", "Scheduler.graph_partition"),
+    ("torch._inductor.scheduler", "Scheduler.codegen_extern_call"),
+    ("torch.utils._config_module", "_ConfigEntry"),
     ("torch._inductor.codegen.simd", "SIMDKernel.codegen_iteration_ranges_entry"),
     ("torch._inductor.codegen.simd", "SIMDScheduling.codegen_node_schedule"),
     ("torch._inductor.codegen.common", "register_backend_for_device"),
@@ -33,6 +37,8 @@ _NEEDED = (
     ("torch._dynamo.trace_rules", "add"),
 )
 
+
+_ENTRIES_HAVE_NAMES = "name" in inspect.signature(cast(Any, _config_module)._ConfigEntry.__init__).parameters
 
 # torch 2.13 on: Inductor marks the index expressions that are used as values.
 HAS_VALUE_EXPR = hasattr(optimize_indexing, "convert_index_expr_to_value_expr")
@@ -69,6 +75,60 @@ def size_hint(expr: Any) -> int:
     if isinstance(expr, (int, sympy.Integer)):
         return int(expr)
     return int(V.graph.sizevars.optimization_hint(expr, fallback=1024))
+
+
+# Options of this backend that Inductor carries as settings: they are part of its cache keys, and reach the backward,
+# which is compiled later and maybe on another thread. Values are what holds when nothing is given.
+SETTINGS: dict[str, Any] = {
+    "vulkan.fallback": "",
+    "vulkan.check": "",
+    "vulkan.check_bounds": False,
+    "vulkan.report": 0,
+}
+
+
+def add_settings() -> None:
+    """Add ``SETTINGS`` to Inductor's configuration. Idempotent."""
+    from torch._inductor import config
+
+    module, parts = cast(Any, config), cast(Any, _config_module)
+    if "vulkan.fallback" in module._config:
+        return
+    for name, default in SETTINGS.items():
+        module._config[name] = parts._ConfigEntry(
+            parts._Config(default=default, value_type=type(default)), *([name] if _ENTRIES_HAVE_NAMES else [])
+        )
+    object.__setattr__(module, "vulkan", parts.SubConfigProxy(module, "vulkan."))
+
+
+def setting(name: str) -> Any:
+    """The present value of a setting of ours; what holds by default before they were added."""
+    from torch._inductor import config
+
+    full = f"vulkan.{name}"
+    return getattr(config, full) if full in cast(Any, config)._config else SETTINGS[full]
+
+
+def mark_extern_calls(device_type: str) -> None:
+    """Let the device's wrapper know before and after an operator that is none of its kernels is written
+    (``enter_extern``, ``exit_extern``)."""
+    from torch._inductor import scheduler
+    from torch._inductor.virtualized import V
+
+    original = scheduler.Scheduler.codegen_extern_call
+    if getattr(original, "vkinductor", False):
+        return
+
+    @functools.wraps(original)
+    def codegen_extern_call(self: Any, scheduler_node: Any) -> None:
+        wrapper: Any = V.graph.wrapper_code
+        entered = hasattr(wrapper, "enter_extern") and wrapper.enter_extern(scheduler_node.node)
+        original(self, scheduler_node)
+        if entered:
+            wrapper.exit_extern()
+
+    codegen_extern_call.vkinductor = True  # type: ignore[attr-defined]
+    scheduler.Scheduler.codegen_extern_call = codegen_extern_call  # type: ignore[method-assign]
 
 
 def hide_from_dynamo() -> None:

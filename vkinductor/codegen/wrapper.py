@@ -6,7 +6,24 @@ from typing import Any
 
 from torch._inductor import config
 from torch._inductor.codegen.common import DeviceOpOverrides
-from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen, WrapperLine
+
+from . import fallbacks
+from .compat import setting
+
+
+class _Indented(WrapperLine):
+    """Opens a block of the program with ``header``; closes it without one."""
+
+    def __init__(self, header: str | None) -> None:
+        self.header = header
+
+    def codegen(self, code: Any) -> None:
+        if self.header is None:
+            code.do_unindent()
+            return
+        code.writeline(self.header)
+        code.do_indent()
 
 
 class VulkanWrapper(PythonWrapperCodegen):
@@ -37,6 +54,7 @@ class VulkanWrapper(PythonWrapperCodegen):
             """
             from vkinductor.codegen.launch import vulkan_kernel
             from vkinductor.codegen.recording import recorded
+            from vkinductor.device.policy import fallback_site
             from vkinductor.device.storage import empty as empty_strided_vulkan
             """,
             strip=True,
@@ -60,6 +78,23 @@ class VulkanWrapper(PythonWrapperCodegen):
         line = f"{name} = empty_strided_vulkan({allocated}, {stride_text}, {dtype})"
         return line if allocated == shape_text else f"{line}.as_strided({shape_text}, {stride_text})"
 
+    def enter_extern(self, node: Any) -> bool:
+        """Before an operator that is no kernel of ours: the policy of the graph, if it has one, holds around it.
+
+        Raises FallbackError when it is certain to run on the CPU and must not.
+        """
+        policy = setting("fallback")
+        if not policy or not fallbacks.is_on_device(node):
+            return False
+        if policy == "error":
+            fallbacks.forbid(node)
+        self.writeline(_Indented(f"with fallback_site({policy!r}, {fallbacks.node_position(node)!r}):"))
+        return True
+
+    def exit_extern(self) -> None:
+        """After such an operator."""
+        self.writeline(_Indented(None))
+
     def write_kernel_call(self, name: str, args: list[str], items: str) -> None:
         """One launch: ``name.run(args..., items of x)``."""
         self.writeline(f"{name}.run({', '.join([*args, items])})")
@@ -82,6 +117,8 @@ class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
 
     make_allocation = VulkanWrapper.make_allocation
     write_kernel_call = VulkanWrapper.write_kernel_call
+    enter_extern = VulkanWrapper.enter_extern
+    exit_extern = VulkanWrapper.exit_extern
 
 
 class VulkanDeviceOps(DeviceOpOverrides):

@@ -34,6 +34,7 @@ class Registry:
         self.compile_op: Callable[..., Any] | None = None
         self.on_init: list[Callable[[], None]] = []
         self.warned: set[str] = set()
+        self.fallback_policy = "warn"  # see `policy`
         self.profiles: list[Any] = []  # of torch's profiler, while they record
         self.trace_files: dict[str, Any] = {}  # by path
         self.libraries: list[Any] = []  # torch.library.Library unregisters its kernels when it dies
@@ -81,6 +82,7 @@ class Registry:
             self.available = None
             self.generator = None
             self.warned.clear()
+            self.fallback_policy = "warn"
             from vkinductor.runtime import context
 
             context.reset()
