@@ -33,9 +33,12 @@ from ._api import (
     is_available,
     memory_stats,
     register,
+    register_kernel,
+    register_lowering,
     reset_stats,
     set_fallback,
     stats,
+    supported_ops,
     synchronize,
 )
 
@@ -59,9 +62,12 @@ __all__ = [
     "is_available",
     "memory_stats",
     "register",
+    "register_kernel",
+    "register_lowering",
     "reset_stats",
     "set_fallback",
     "stats",
+    "supported_ops",
     "synchronize",
 ]
 

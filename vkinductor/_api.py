@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -185,3 +186,56 @@ def set_fallback(policy: str) -> Any:
     from vkinductor.device import policy as policies
 
     return policies.set_fallback(policy)
+
+
+def register_lowering(op: Any, fn: Callable[..., Any], *, version: str = "", replace: bool = False) -> Any:
+    """Run an operator on the device as ``fn``, written in other torch operators.
+
+    op: an OpOverload, a torch.library.custom_op, or a name ("namespace::name"). fn takes the operator's arguments and
+    returns what it returns. Compiled graphs take ``fn`` apart and fuse it; eager calls compile it. The gradient is the
+    operator's own (torch.library.register_autograd). version: whatever distinguishes two versions of ``fn`` that do
+    not differ in code that can be seen; cached graphs depend on it. The same registration again does nothing.
+
+    Raises OperatorError: it is registered already with another ``fn`` (unless ``replace``), or torch takes the operator
+    apart before backends see it. Returns the OpOverload.
+    """
+    from vkinductor.operators import register
+
+    return register.register_lowering(op, fn, version=version, replace=replace)
+
+
+def register_kernel(op: Any, glsl: str, **rules: Any) -> Any:
+    """Run an operator on the device as a kernel written in GLSL; docs/custom-operators.md describes the text.
+
+    op: a schema, "namespace::name(Tensor x, float scale) -> Tensor", which declares the operator, or an existing one as
+    in ``register_lowering``; it returns one new tensor. What follows in a graph is fused into the kernel's stores.
+
+    Keyword arguments (rules are functions of the operator's arguments):
+
+    * style: "elementwise" (the text computes one element of the result into ``value``) or "workgroup" (it is the body
+      of a whole kernel and stores with ``{{ store(position, value) }}``)
+    * shape: the result's, a rule or the name of an argument (default: all tensors broadcast); dtype: the same, or a
+      dtype (default: all tensors promoted)
+    * dtypes, ranks: argument name -> allowed dtypes; number of dimensions or (least, most). check: a rule that returns
+      what is wrong as a str, or raises ValueError or TypeError
+    * preamble: GLSL in front of main (functions, shared arrays). workgroup: invocations of one (default 64). groups: a
+      rule for the number of workgroups (default: one invocation for each element of the result)
+    * backward, setup_context: as for torch.library.register_autograd. reference: the operator for CPU tensors
+    * version, replace: as for ``register_lowering``
+
+    Raises OperatorError for a wrong or second, different registration. Wrong GLSL raises ShaderCompileError when the
+    kernel first runs, with lines of ``glsl`` named. Returns the OpOverload.
+    """
+    from vkinductor.operators import register
+
+    return register.register_kernel(op, glsl, **rules)
+
+
+def supported_ops(pattern: str = "*") -> dict[str, Any]:
+    """How each operator that matches a pattern ("aten.conv*", "*sort*") runs on the device, by overload name.
+
+    Values have ``where`` ("gpu", "view", "host" or "cpu") and ``why``. Opens no device.
+    """
+    from vkinductor.operators import supported
+
+    return supported.supported_ops(pattern)

@@ -133,7 +133,7 @@ def vulkan(
     Raises ValueError for an unknown mode or option, NoDeviceError without a usable device, UnsupportedError for
     inputs the device cannot hold, and ShaderCompileError when a kernel does not compile.
     """
-    from vkinductor.runtime.errors import VulkanError
+    from vkinductor.runtime.errors import VulkanError, find
 
     try:
         patches = settings(mode, options)
@@ -144,25 +144,10 @@ def vulkan(
         path = (options or {}).get(TRACE)
         return compiled if path is None else _traced(compiled, path)
     except Exception as error:
-        ours = _find(error, VulkanError)
+        ours = find(error, VulkanError)
         if ours is None:
             raise
         raise _as_is(ours) from error
-
-
-def _find(error: BaseException | None, kind: type[Exception]) -> Exception | None:
-    """The first ``kind`` among ``error`` and what it was raised for (Inductor wraps what its passes raise)."""
-    seen: set[int] = set()
-    todo = [error]
-    while todo:
-        at = todo.pop(0)
-        if at is None or id(at) in seen:
-            continue
-        seen.add(id(at))
-        if isinstance(at, kind):
-            return at
-        todo += [getattr(at, "inner_exception", None), at.__cause__, at.__context__]
-    return None
 
 
 def _as_is(error: Exception) -> Exception:
@@ -218,7 +203,7 @@ def _inductor(module: fx.GraphModule, inputs: Sequence[Any], patches: dict[str, 
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
     from vkinductor.codegen import decompositions
-    from vkinductor.runtime.errors import VulkanError
+    from vkinductor.runtime.errors import VulkanError, find
 
     @functools.wraps(compile_fx_inner)
     def inner(*args: Any, **kwargs: Any) -> Any:
@@ -226,7 +211,7 @@ def _inductor(module: fx.GraphModule, inputs: Sequence[Any], patches: dict[str, 
         try:
             return compile_fx_inner(*args, **kwargs)
         except Exception as error:
-            ours = _find(error, VulkanError)
+            ours = find(error, VulkanError)
             if ours is None or ours is error:
                 raise
             raise ours from None

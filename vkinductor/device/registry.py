@@ -38,6 +38,7 @@ class Registry:
         self.profiles: list[Any] = []  # of torch's profiler, while they record
         self.trace_files: dict[str, Any] = {}  # by path
         self.libraries: list[Any] = []  # torch.library.Library unregisters its kernels when it dies
+        self.operators: dict[str, Any] = {}  # name -> what a user has registered for it (operators/)
         self.registered = False
 
     def open(self) -> TorchDevice:

@@ -80,6 +80,21 @@ class CacheError(VulkanError):
     """The disk cache was asked for something impossible (a bad location or limit, never a read failure)."""
 
 
+def find(error: BaseException | None, kind: type[Exception]) -> Exception | None:
+    """The first ``kind`` among ``error`` and what it was raised for (compilers wrap what their passes raise)."""
+    seen: set[int] = set()
+    todo = [error]
+    while todo:
+        at = todo.pop(0)
+        if at is None or id(at) in seen:
+            continue
+        seen.add(id(at))
+        if isinstance(at, kind):
+            return at
+        todo += [getattr(at, "inner_exception", None), at.__cause__, at.__context__]
+    return None
+
+
 # VkResult values, by number so that this module needs no binding.
 SUCCESS = 0
 NOT_READY = 1

@@ -99,6 +99,13 @@ class EagerCompiler:
                 return NotImplemented
         return graph.results(op, args, kwargs, program(tensors, call.numbers), program.lengths)
 
+    def forget(self, op: Any) -> None:
+        """Drop the programs of an operator, and that it had none: what it is compiled from has changed."""
+        with self._lock:
+            self._never = {known for known in self._never if graph.out_of_place(known) is not op}
+            kept = {k: p for k, p in self._patterns.items() if graph.out_of_place(k[0]) is not op}
+            self._patterns = kept
+
     def why(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Why a call that came back as NotImplemented was not compiled."""
         dtypes = [t.dtype for value in (*args, *kwargs.values()) for t in fallback.tensors(value)]
