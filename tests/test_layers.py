@@ -21,7 +21,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "offload": {"runtime", "templates", "device", "codegen"},
     "backend": {"runtime", "templates", "device", "codegen", "offload"},
     "operators": {"runtime", "device", "codegen"},
-    "_api": {"runtime", "templates", "device", "codegen", "offload", "operators"},
+    "inspection": {"runtime", "device", "codegen", "backend"},
+    "_api": {"runtime", "templates", "device", "codegen", "offload", "operators", "inspection"},
     "llm": {"runtime", "device", "_api", "backend"},
     "conformance": {"runtime", "_api", "backend"},
     "cli": {"runtime", "device", "codegen", "_api", "backend", "llm", "conformance", "operators"},
@@ -38,6 +39,7 @@ MUST_NOT_IMPORT: dict[str, set[str]] = {
     "offload": {"vulkan", "transformers"},
     "backend": {"vulkan", "transformers"},
     "operators": {"vulkan", "transformers"},
+    "inspection": {"vulkan", "transformers"},
     "llm": {"vulkan"},
     "cli": {"vulkan"},
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vkinductor.inspection.explanation import Explanation
     from vkinductor.runtime.deviceinfo import DeviceInfo
 
 
@@ -239,3 +240,25 @@ def supported_ops(pattern: str = "*") -> dict[str, Any]:
     from vkinductor.operators import supported
 
     return supported.supported_ops(pattern)
+
+
+def explain(
+    model: Any,
+    *inputs: Any,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    **named_inputs: Any,
+) -> Explanation:
+    """What ``torch.compile(model, backend="vulkan")`` makes of a model or function, called with these inputs.
+
+    Returns an object that prints as a report and has fields: ``graphs`` with their kernels (the operators fused into
+    each and their source lines, bytes, flops), ``breaks`` with reason and source line, ``fallbacks`` with reason and
+    source line, ``glsl(name)``. When a result requires gradients, the backward is compiled and explained too.
+
+    The model is compiled anew and run once, as a copy (itself if it cannot be copied) on clones of the inputs; compiled
+    code, caches of graphs, gradients, counters and random numbers of the process stay as they are.
+    dynamic, options: as for torch.compile. Raises what compiling or running the model raises.
+    """
+    from vkinductor.inspection import explain as explaining
+
+    return explaining.explain(model, inputs, named_inputs, dynamic, options)

@@ -140,7 +140,7 @@ def vulkan(
     except ValueError as error:
         raise _as_is(error) from None
     try:
-        compiled = _compile(module, example_inputs, patches)
+        compiled = compile_graph(module, example_inputs, patches)
         path = (options or {}).get(TRACE)
         return compiled if path is None else _traced(compiled, path)
     except Exception as error:
@@ -173,7 +173,8 @@ def _transparent(kind: Any) -> Any:
     return type(kind.__name__, (kind, ShortenTraceback), {"__init__": __init__, **{n: getattr(kind, n) for n in names}})
 
 
-def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dict[str, Any]) -> Callable[..., Any]:
+def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dict[str, Any]) -> Callable[..., Any]:
+    """Compile a Dynamo graph under an Inductor configuration (see ``settings``); errors come as they are raised."""
     import vkinductor  # registers the device when the backend was found through its entry point
     from vkinductor import codegen
     from vkinductor.device.registry import registry

@@ -5,9 +5,11 @@ Tried on torch 2.11, 2.13 and 2.14. ``check`` runs at registration and names wha
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import sympy
@@ -35,6 +37,8 @@ _NEEDED = (
     ("torch._inductor.fx_passes.post_grad", "prepare_softmax_extra_check"),
     ("torch._dynamo.device_interface", "register_interface_for_device"),
     ("torch._dynamo.trace_rules", "add"),
+    ("torch._dynamo.convert_frame", "register_bytecode_hook"),
+    ("torch._dynamo.guards", "DeletedGuardManagerWrapper"),
 )
 
 
@@ -129,6 +133,44 @@ def mark_extern_calls(device_type: str) -> None:
 
     codegen_extern_call.vkinductor = True  # type: ignore[attr-defined]
     scheduler.Scheduler.codegen_extern_call = codegen_extern_call  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def dynamo_undisturbed() -> Iterator[None]:
+    """Compile inside without a trace outside: what Dynamo compiled for the user stays, what it compiles here goes.
+
+    Its statistics and what it learned about sizes that vary come back too. Graph caches are off meanwhile.
+    """
+    from torch._dynamo import convert_frame, guards, pgo, utils
+    from torch._inductor import config
+
+    dynamo: Any = convert_frame
+    state: Any = pgo
+    known: dict[Any, set[int]] = {}
+    entries_of: Any = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+
+    def seen(code: Any, compiled: Any) -> None:
+        known.setdefault(code, {id(entry.code) for entry in entries_of(code)})
+
+    counters = {name: dict(counts) for name, counts in utils.counters.items()}
+    breaks = list(utils.graph_break_reasons)
+    learned = copy.deepcopy(state._CODE_STATE)
+    hook = dynamo.register_bytecode_hook(seen)
+    try:
+        with config.patch(force_disable_caches=True):
+            yield
+    finally:
+        hook.remove()
+        for code, before in known.items():
+            for entry in list(entries_of(code)):
+                manager = entry.guard_manager
+                if id(entry.code) not in before and manager.extra_state is not None:
+                    manager.extra_state.invalidate(entry, guards.DeletedGuardManagerWrapper("it was only explained"))
+        state._CODE_STATE = learned
+        utils.graph_break_reasons[:] = breaks
+        utils.counters.clear()
+        for name, counts in counters.items():
+            utils.counters[name].update(counts)
 
 
 def hide_from_dynamo() -> None:

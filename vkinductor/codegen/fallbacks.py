@@ -24,7 +24,6 @@ _SERVING = (
     "PrivateUse1",
     "CompositeImplicitAutograd",
     "CompositeExplicitAutograd",
-    "CompositeExplicitAutogradNonFunctional",
 )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch._inductor import config
+from torch._inductor import config, ir
 from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen, WrapperLine
 
 from . import fallbacks
 from .compat import setting
+from .report import note_extern
 
 
 class _Indented(WrapperLine):
@@ -83,8 +84,11 @@ class VulkanWrapper(PythonWrapperCodegen):
 
         Raises FallbackError when it is certain to run on the CPU and must not.
         """
+        if isinstance(node, ir.MultiOutput) or not fallbacks.is_on_device(node):
+            return False
+        note_extern(node)
         policy = setting("fallback")
-        if not policy or not fallbacks.is_on_device(node):
+        if not policy:
             return False
         if policy == "error":
             fallbacks.forbid(node)

@@ -39,6 +39,7 @@ class Registry:
         self.trace_files: dict[str, Any] = {}  # by path
         self.libraries: list[Any] = []  # torch.library.Library unregisters its kernels when it dies
         self.operators: dict[str, Any] = {}  # name -> what a user has registered for it (operators/)
+        self.reports: dict[int, Any] = {}  # of graphs that are being explained (codegen/report.py)
         self.registered = False
 
     def open(self) -> TorchDevice:
