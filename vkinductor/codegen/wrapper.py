@@ -7,6 +7,7 @@ from typing import Any
 from torch._inductor import config, ir
 from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen, WrapperLine
+from torch._inductor.virtualized import V
 
 from . import fallbacks
 from .compat import setting
@@ -48,11 +49,14 @@ class VulkanWrapper(PythonWrapperCodegen):
         super().__init__()
         # Asked here: Inductor does not partition subgraphs and switches the option off while it writes them.
         self.recording = bool(config.graph_partition)
+        # Launches that report indices out of range: kernel, source line, buffers of each check.
+        self.checked_launches: list[tuple[str, str, list[list[str]]]] = []
 
     def write_header(self) -> None:
         super().write_header()
         self.imports.splice(
             """
+            from vkinductor.codegen.index_errors import index_error_buffer, report_indices
             from vkinductor.codegen.launch import vulkan_kernel
             from vkinductor.codegen.recording import recorded
             from vkinductor.device.policy import fallback_site
@@ -60,6 +64,21 @@ class VulkanWrapper(PythonWrapperCodegen):
             """,
             strip=True,
         )
+        if setting("check_bounds"):
+            self.header.writeline("index_errors = index_error_buffer()")
+
+    def checked_launch(self, kernel: str, buffers: list[list[str]]) -> int:
+        """The number of a launch that reports indices of these buffers."""
+        node = V.graph.scheduler.current_node if V.graph.scheduler is not None else None
+        nodes = () if node is None else node.get_nodes()
+        where = fallbacks.position(origin for n in nodes for origin in getattr(n.node, "origins", None) or ())
+        self.checked_launches.append((kernel, where, buffers))
+        return len(self.checked_launches) - 1
+
+    def generate_return(self, output_refs: list[str]) -> None:
+        if self.checked_launches:
+            self.wrapper_call.writeline(f"report_indices(index_errors, {self.checked_launches!r})")
+        super().generate_return(output_refs)
 
     def make_allocation(
         self,
@@ -112,6 +131,7 @@ class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
 
     def __init__(self, subgraph_name: str, parent_wrapper: Any, partition_signatures: Any = None) -> None:
         self.recording: bool = parent_wrapper.recording
+        self.checked_launches = parent_wrapper.checked_launches  # the whole program reports at its end
         super().__init__(subgraph_name, parent_wrapper, partition_signatures)
 
     def write_launcher_fn_call_get_indent(self) -> int:
@@ -121,6 +141,7 @@ class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
 
     make_allocation = VulkanWrapper.make_allocation
     write_kernel_call = VulkanWrapper.write_kernel_call
+    checked_launch = VulkanWrapper.checked_launch
     enter_extern = VulkanWrapper.enter_extern
     exit_extern = VulkanWrapper.exit_extern
 
