@@ -26,6 +26,7 @@ from vkinductor.runtime.errors import (
 
 from ._api import (
     cache_stats,
+    check_report,
     device_count,
     device_info,
     device_name,
@@ -56,6 +57,7 @@ __all__ = [
     "VulkanError",
     "VulkanOutOfMemoryError",
     "cache_stats",
+    "check_report",
     "device_count",
     "device_info",
     "device_name",

@@ -262,3 +262,18 @@ def explain(
     from vkinductor.inspection import explain as explaining
 
     return explaining.explain(model, inputs, named_inputs, dynamic, options)
+
+
+def check_report(*, clear: bool = False) -> list[Any]:
+    """What graphs compiled with ``options={"check": True}`` have found: one entry for each result of each kernel.
+
+    The worst come first; entries print as a line each and have ``kernel``, ``operators``, ``where``, ``dtype``, ``ok``,
+    the largest ``absolute``, ``relative`` and ``ulp`` errors, ``position``, ``got``, ``want``, and ``skipped`` (why
+    nothing could be compared). clear: begin a new report after this one.
+    """
+    from vkinductor.device.registry import registry
+
+    found = sorted(registry.checks.values(), key=lambda c: (c.ok, bool(c.skipped), -c.ulp))
+    if clear:
+        registry.checks.clear()
+    return found

@@ -114,8 +114,8 @@ def setting(name: str) -> Any:
 
 
 def mark_extern_calls(device_type: str) -> None:
-    """Let the device's wrapper know before and after an operator that is none of its kernels is written
-    (``enter_extern``, ``exit_extern``)."""
+    """Let the device's wrapper know before an operator is written that is none of its kernels (``enter_extern``), and
+    after it (the function that this returned)."""
     from torch._inductor import scheduler
     from torch._inductor.virtualized import V
 
@@ -126,10 +126,10 @@ def mark_extern_calls(device_type: str) -> None:
     @functools.wraps(original)
     def codegen_extern_call(self: Any, scheduler_node: Any) -> None:
         wrapper: Any = V.graph.wrapper_code
-        entered = hasattr(wrapper, "enter_extern") and wrapper.enter_extern(scheduler_node.node)
+        leave = wrapper.enter_extern(scheduler_node.node) if hasattr(wrapper, "enter_extern") else None
         original(self, scheduler_node)
-        if entered:
-            wrapper.exit_extern()
+        if leave is not None:
+            leave()
 
     codegen_extern_call.vkinductor = True  # type: ignore[attr-defined]
     scheduler.Scheduler.codegen_extern_call = codegen_extern_call  # type: ignore[method-assign]

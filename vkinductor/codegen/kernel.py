@@ -97,6 +97,7 @@ class VulkanKernel(SIMDKernel):
         self.accumulator_ids = itertools.count()
         self.written: set[str] = set()
         self.index_checks: list[index_errors.Check] = []
+        self.scheduled: Any = ()  # the scheduler nodes of this launch
         self.reduces = self.features.is_reduction()
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
@@ -462,6 +463,13 @@ class VulkanKernel(SIMDKernel):
         items = [tree.numel for tree in self.range_trees if tree.prefix == "x"]
         text = wrapper.codegen_python_sizevar(items[0]) if items else "1"
         wrapper.write_kernel_call(name, self.launch_arguments(name), text)
+        self.check_results(name)
+
+    def check_results(self, name: str) -> None:
+        """Let the program compare what a launch has computed, if it is to."""
+        check: Any = getattr(V.graph.wrapper_code, "check_kernel", None)
+        if check is not None:
+            check(name, self.scheduled, self.args.live_output_buffers())
 
 
 @dataclass

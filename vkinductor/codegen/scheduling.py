@@ -78,6 +78,7 @@ class VulkanScheduling(SIMDScheduling):
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
         """Write the kernel's definition into the wrapper once; return its name there."""
+        kernel.scheduled = node_schedule
         wrapper = V.graph.wrapper_code
         if src_code in wrapper.src_to_kernel:
             note_kernel(wrapper.src_to_kernel[src_code], src_code, node_schedule, kernel)

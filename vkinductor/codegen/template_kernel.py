@@ -128,6 +128,7 @@ class VulkanTemplateKernel(VulkanKernel):
         """Launch with the number of workgroups the plan computed."""
         wrapper: Any = V.graph.wrapper_code
         wrapper.write_kernel_call(name, self.launch_arguments(name), wrapper.codegen_python_sizevar(self.workgroups))
+        self.check_results(name)
 
 
 def realized(x: Any) -> Any:

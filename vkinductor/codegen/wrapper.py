@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch._inductor import config, ir
@@ -9,7 +10,7 @@ from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen, WrapperLine
 from torch._inductor.virtualized import V
 
-from . import fallbacks
+from . import checks, fallbacks
 from .compat import setting
 from .report import note_extern
 
@@ -56,6 +57,7 @@ class VulkanWrapper(PythonWrapperCodegen):
         super().write_header()
         self.imports.splice(
             """
+            from vkinductor.codegen.checks import checked_graph
             from vkinductor.codegen.index_errors import index_error_buffer, report_indices
             from vkinductor.codegen.launch import vulkan_kernel
             from vkinductor.codegen.recording import recorded
@@ -66,6 +68,22 @@ class VulkanWrapper(PythonWrapperCodegen):
         )
         if setting("check_bounds"):
             self.header.writeline("index_errors = index_error_buffer()")
+
+    def codegen_inputs(self) -> None:
+        super().codegen_inputs()
+        policy = setting("check")
+        if policy:
+            self.checked = checks.open_graph(policy)
+            names = ", ".join(V.graph.graph_input_names)
+            self.prefix.writeline(f"checks = checked_graph({self.checked})")
+            self.prefix.writeline(f"checks.begin([{names}])")
+
+    def check_kernel(self, name: str, nodes: Any, live: Any) -> None:
+        """After a launch: compare what it computed, where the graph is to be checked."""
+        if setting("check"):
+            number, buffers = checks.note_kernel(self.checked, name, nodes, live)
+            parts = [f"{buffer!r}: ({node!r}, {variable})" for buffer, (node, variable) in buffers.items()]
+            self.writeline(f"checks.compare({number}, {{{', '.join(parts)}}})")
 
     def checked_launch(self, kernel: str, buffers: list[list[str]]) -> int:
         """The number of a launch that reports indices of these buffers."""
@@ -98,25 +116,33 @@ class VulkanWrapper(PythonWrapperCodegen):
         line = f"{name} = empty_strided_vulkan({allocated}, {stride_text}, {dtype})"
         return line if allocated == shape_text else f"{line}.as_strided({shape_text}, {stride_text})"
 
-    def enter_extern(self, node: Any) -> bool:
+    def enter_extern(self, node: Any) -> Callable[[], None] | None:
         """Before an operator that is no kernel of ours: the policy of the graph, if it has one, holds around it.
 
-        Raises FallbackError when it is certain to run on the CPU and must not.
+        Returns what is to be called after it. Raises FallbackError when it is certain to run on the CPU and must not.
         """
         if isinstance(node, ir.MultiOutput) or not fallbacks.is_on_device(node):
-            return False
+            return self._learning(node)
         note_extern(node)
         policy = setting("fallback")
         if not policy:
-            return False
+            return self._learning(node)
         if policy == "error":
             fallbacks.forbid(node)
         self.writeline(_Indented(f"with fallback_site({policy!r}, {fallbacks.node_position(node)!r}):"))
-        return True
+        after = self._learning(node)
 
-    def exit_extern(self) -> None:
-        """After such an operator."""
-        self.writeline(_Indented(None))
+        def leave() -> None:
+            self.writeline(_Indented(None))
+            if after is not None:
+                after()
+
+        return leave
+
+    def _learning(self, node: Any) -> Callable[[], None] | None:
+        """Tells a graph that is checked what an operator has computed that is no kernel of ours."""
+        found = checks.note_extern(self.checked, node) if hasattr(self, "checked") else None
+        return None if found is None else lambda: self.writeline(f"checks.learn({found[0]!r}, {found[1]})")
 
     def write_kernel_call(self, name: str, args: list[str], items: str) -> None:
         """One launch: ``name.run(args..., items of x)``."""
@@ -143,7 +169,7 @@ class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
     write_kernel_call = VulkanWrapper.write_kernel_call
     checked_launch = VulkanWrapper.checked_launch
     enter_extern = VulkanWrapper.enter_extern
-    exit_extern = VulkanWrapper.exit_extern
+    _learning = VulkanWrapper._learning
 
 
 class VulkanDeviceOps(DeviceOpOverrides):

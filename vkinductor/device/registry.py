@@ -40,6 +40,8 @@ class Registry:
         self.libraries: list[Any] = []  # torch.library.Library unregisters its kernels when it dies
         self.operators: dict[str, Any] = {}  # name -> what a user has registered for it (operators/)
         self.reports: dict[int, Any] = {}  # of graphs that are being explained (codegen/report.py)
+        self.checked_graphs: list[Any] = []  # compiled with options={"check": True} (codegen/checks.py)
+        self.checks: dict[Any, Any] = {}  # what they found
         self.registered = False
 
     def open(self) -> TorchDevice:
