@@ -58,8 +58,8 @@ def test_the_message_has_index_and_line() -> None:
     assert "# the line" in str(caught.value)
     assert isinstance(caught.value, IndexError)
     assert isinstance(caught.value, VulkanError)
-    with pytest.raises(IndexOutOfBoundsError, match="index -1 of"):
-        compiled(lookup)(torch.randn(10, 3), torch.tensor([-1]))
+    with pytest.raises(IndexOutOfBoundsError, match="index -1"):  # or -11: torch 2.11 adds the size first
+        compiled(lookup)(torch.randn(10, 3), torch.tensor([-11]))
 
 
 def test_negative_indices_count_from_the_end() -> None:

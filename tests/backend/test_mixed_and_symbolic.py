@@ -1,4 +1,4 @@
-"""Mixed precision, sizes as values, and tensors made inside: none of it leaves the device, all of it agrees with eager."""
+"""Mixed precision, sizes as values, and tensors made inside: none of it leaves the device, all agrees with eager."""
 
 from __future__ import annotations
 
