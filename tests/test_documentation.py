@@ -14,7 +14,7 @@ from vkinductor.runtime import env
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-EXAMPLES = ("quickstart.py", "train.py")  # generate.py needs the model of `make demo`
+EXAMPLES = ("quickstart.py", "train.py", "custom_operator.py")  # generate.py needs the model of `make demo`
 
 
 def run(*arguments: str) -> str:
@@ -33,6 +33,11 @@ def test_readme_example():
     first, second = run("-c", code).splitlines()
     assert first == "True"
     assert second.startswith("vulkan:0 ")
+
+
+def test_the_code_about_operators_runs():
+    text = (ROOT / "docs" / "custom-operators.md").read_text()
+    run("-c", "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

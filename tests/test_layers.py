@@ -20,10 +20,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "codegen": {"runtime", "templates", "device"},
     "offload": {"runtime", "templates", "device", "codegen"},
     "backend": {"runtime", "templates", "device", "codegen", "offload"},
-    "_api": {"runtime", "templates", "device", "codegen", "offload"},
+    "operators": {"runtime", "device", "codegen"},
+    "inspection": {"runtime", "device", "codegen", "backend"},
+    "_api": {"runtime", "templates", "device", "codegen", "offload", "operators", "inspection"},
     "llm": {"runtime", "device", "_api", "backend"},
     "conformance": {"runtime", "_api", "backend"},
-    "cli": {"runtime", "device", "codegen", "_api", "backend", "llm", "conformance"},
+    "cli": {"runtime", "device", "codegen", "_api", "backend", "llm", "conformance", "operators"},
     "__main__": {"cli"},
     "__init__": {"runtime", "_api"},
 }
@@ -36,6 +38,8 @@ MUST_NOT_IMPORT: dict[str, set[str]] = {
     "codegen": {"vulkan", "transformers"},
     "offload": {"vulkan", "transformers"},
     "backend": {"vulkan", "transformers"},
+    "operators": {"vulkan", "transformers"},
+    "inspection": {"vulkan", "transformers"},
     "llm": {"vulkan"},
     "cli": {"vulkan"},
 }

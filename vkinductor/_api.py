@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vkinductor.inspection.explanation import Explanation
     from vkinductor.runtime.deviceinfo import DeviceInfo
 
 
@@ -173,3 +175,105 @@ def reset_stats() -> None:
     from vkinductor.runtime.stats import counters
 
     counters.reset()
+
+
+def set_fallback(policy: str) -> Any:
+    """Set what an operator that would run on the CPU does from now on, in every thread of the process.
+
+    "error" raises FallbackError, "warn" (the default) warns once for each operator, "allow" says nothing. In a ``with``
+    statement the policy before comes back at its end. A graph compiled with ``options={"fallback": ...}`` has its own.
+    Raises ValueError for another policy.
+    """
+    from vkinductor.device import policy as policies
+
+    return policies.set_fallback(policy)
+
+
+def register_lowering(op: Any, fn: Callable[..., Any], *, version: str = "", replace: bool = False) -> Any:
+    """Run an operator on the device as ``fn``, written in other torch operators.
+
+    op: an OpOverload, a torch.library.custom_op, or a name ("namespace::name"). fn takes the operator's arguments and
+    returns what it returns. Compiled graphs take ``fn`` apart and fuse it; eager calls compile it. The gradient is the
+    operator's own (torch.library.register_autograd). version: whatever distinguishes two versions of ``fn`` that do
+    not differ in code that can be seen; cached graphs depend on it. The same registration again does nothing.
+
+    Raises OperatorError: it is registered already with another ``fn`` (unless ``replace``), or torch takes the operator
+    apart before backends see it. Returns the OpOverload.
+    """
+    from vkinductor.operators import register
+
+    return register.register_lowering(op, fn, version=version, replace=replace)
+
+
+def register_kernel(op: Any, glsl: str, **rules: Any) -> Any:
+    """Run an operator on the device as a kernel written in GLSL; docs/custom-operators.md describes the text.
+
+    op: a schema, "namespace::name(Tensor x, float scale) -> Tensor", which declares the operator, or an existing one as
+    in ``register_lowering``; it returns one new tensor. What follows in a graph is fused into the kernel's stores.
+
+    Keyword arguments (rules are functions of the operator's arguments):
+
+    * style: "elementwise" (the text computes one element of the result into ``value``) or "workgroup" (it is the body
+      of a whole kernel and stores with ``{{ store(position, value) }}``)
+    * shape: the result's, a rule or the name of an argument (default: all tensors broadcast); dtype: the same, or a
+      dtype (default: all tensors promoted)
+    * dtypes, ranks: argument name -> allowed dtypes; number of dimensions or (least, most). check: a rule that returns
+      what is wrong as a str, or raises ValueError or TypeError
+    * preamble: GLSL in front of main (functions, shared arrays). workgroup: invocations of one (default 64). groups: a
+      rule for the number of workgroups (default: one invocation for each element of the result)
+    * backward, setup_context: as for torch.library.register_autograd. reference: the operator for CPU tensors
+    * version, replace: as for ``register_lowering``
+
+    Raises OperatorError for a wrong or second, different registration. Wrong GLSL raises ShaderCompileError when the
+    kernel first runs, with lines of ``glsl`` named. Returns the OpOverload.
+    """
+    from vkinductor.operators import register
+
+    return register.register_kernel(op, glsl, **rules)
+
+
+def supported_ops(pattern: str = "*") -> dict[str, Any]:
+    """How each operator that matches a pattern ("aten.conv*", "*sort*") runs on the device, by overload name.
+
+    Values have ``where`` ("gpu", "view", "host" or "cpu") and ``why``. Opens no device.
+    """
+    from vkinductor.operators import supported
+
+    return supported.supported_ops(pattern)
+
+
+def explain(
+    model: Any,
+    *inputs: Any,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    **named_inputs: Any,
+) -> Explanation:
+    """What ``torch.compile(model, backend="vulkan")`` makes of a model or function, called with these inputs.
+
+    Returns an object that prints as a report and has fields: ``graphs`` with their kernels (the operators fused into
+    each and their source lines, bytes, flops), ``breaks`` with reason and source line, ``fallbacks`` with reason and
+    source line, ``glsl(name)``. When a result requires gradients, the backward is compiled and explained too.
+
+    The model is compiled anew and run once, as a copy (itself if it cannot be copied) on clones of the inputs; compiled
+    code, caches of graphs, gradients, counters and random numbers of the process stay as they are.
+    dynamic, options: as for torch.compile. Raises what compiling or running the model raises.
+    """
+    from vkinductor.inspection import explain as explaining
+
+    return explaining.explain(model, inputs, named_inputs, dynamic, options)
+
+
+def check_report(*, clear: bool = False) -> list[Any]:
+    """What graphs compiled with ``options={"check": True}`` have found: one entry for each result of each kernel.
+
+    The worst come first; entries print as a line each and have ``kernel``, ``operators``, ``where``, ``dtype``, ``ok``,
+    the largest ``absolute``, ``relative`` and ``ulp`` errors, ``position``, ``got``, ``want``, and ``skipped`` (why
+    nothing could be compared). clear: begin a new report after this one.
+    """
+    from vkinductor.device.registry import registry
+
+    found = sorted(registry.checks.values(), key=lambda c: (c.ok, bool(c.skipped), -c.ulp))
+    if clear:
+        registry.checks.clear()
+    return found

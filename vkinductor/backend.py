@@ -30,7 +30,26 @@ MODES: dict[str, dict[str, Any]] = {
 
 # Options of our own -> the Inductor setting that carries each: it is part of the cache key and reaches the backward.
 # recording: partitions of kernels are recorded and replayed (codegen/recording.py).
-OWN_OPTIONS: dict[str, str] = {"recording": "graph_partition"}
+# fallback, check, check_bounds: compat.SETTINGS.
+OWN_OPTIONS: dict[str, str] = {
+    "recording": "graph_partition",
+    "fallback": "vulkan.fallback",
+    "check": "vulkan.check",
+    "check_bounds": "vulkan.check_bounds",
+}
+
+# The values that some of them take, as they are carried.
+CHOICES: dict[str, dict[Any, Any]] = {
+    "fallback": {policy: policy for policy in ("error", "warn", "allow")},
+    "check": {False: "", True: "warn", "warn": "warn", "error": "error"},
+}
+
+# What an option needs of other settings. Checks stand between the kernels of a graph, and a checked graph refers to
+# what this process knows of it.
+IMPLIED: dict[str, dict[str, Any]] = {
+    "check": {"graph_partition": False, "force_disable_caches": True},
+    "check_bounds": {"graph_partition": False},
+}
 
 # An option of the calls, not of the code: a file for a trace of their kernels (device/trace_file.py).
 TRACE = "trace"
@@ -43,7 +62,8 @@ def valid_options() -> list[str]:
     from vkinductor.codegen.settings import FIXED
 
     # The module's list holds its private names too.
-    public = {name for name in list_options() if not name.startswith("_") and not name.isupper()}
+    hidden = ("_", "vulkan.")
+    public = {name for name in list_options() if not name.startswith(hidden) and not name.isupper()}
     return sorted((public | set(OWN_OPTIONS) | {TRACE}) - set(FIXED))
 
 
@@ -52,8 +72,10 @@ def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, A
 
     Raises ValueError for an unknown mode or option (the valid ones are listed) and a value of the wrong type.
     """
+    from vkinductor.codegen import compat
     from vkinductor.codegen.settings import FIXED
 
+    compat.add_settings()
     name = mode or "default"
     if name not in MODES:
         raise ValueError(f"unknown mode {name!r} for backend 'vulkan'. Valid modes: {', '.join(MODES)}")
@@ -61,8 +83,12 @@ def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, A
     for option, value in (options or {}).items():
         key = option.replace("-", "_")
         _check_option(option, key, value)
-        if key != TRACE:
-            patches[OWN_OPTIONS.get(key, key)] = value
+        if key == TRACE:
+            continue
+        value = CHOICES[key][value] if key in CHOICES else value
+        patches[OWN_OPTIONS.get(key, key)] = value
+        if value:
+            patches.update(IMPLIED.get(key, {}))
     return patches
 
 
@@ -79,6 +105,11 @@ def _check_option(option: str, key: str, value: Any) -> None:
             raise ValueError(f"option 'trace' of backend 'vulkan' takes the path of a file (str), not {value!r}")
         if not os.path.isdir(os.path.dirname(value) or "."):
             raise ValueError(f"option 'trace' of backend 'vulkan': the folder of {value!r} does not exist")
+        return
+    if key in CHOICES:
+        if not isinstance(value, (str, bool)) or value not in CHOICES[key]:
+            choices = ", ".join(map(repr, CHOICES[key]))
+            raise ValueError(f"option {option!r} of backend 'vulkan' takes one of {choices}, not {value!r}")
         return
     default = functools.reduce(getattr, OWN_OPTIONS.get(key, key).split("."), config)
     kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(type(default))
@@ -102,36 +133,21 @@ def vulkan(
     Raises ValueError for an unknown mode or option, NoDeviceError without a usable device, UnsupportedError for
     inputs the device cannot hold, and ShaderCompileError when a kernel does not compile.
     """
-    from vkinductor.runtime.errors import VulkanError
+    from vkinductor.runtime.errors import VulkanError, find
 
     try:
         patches = settings(mode, options)
     except ValueError as error:
         raise _as_is(error) from None
     try:
-        compiled = _compile(module, example_inputs, patches)
+        compiled = compile_graph(module, example_inputs, patches)
         path = (options or {}).get(TRACE)
         return compiled if path is None else _traced(compiled, path)
     except Exception as error:
-        ours = _find(error, VulkanError)
+        ours = find(error, VulkanError)
         if ours is None:
             raise
         raise _as_is(ours) from error
-
-
-def _find(error: BaseException | None, kind: type[Exception]) -> Exception | None:
-    """The first ``kind`` among ``error`` and what it was raised for (Inductor wraps what its passes raise)."""
-    seen: set[int] = set()
-    todo = [error]
-    while todo:
-        at = todo.pop(0)
-        if at is None or id(at) in seen:
-            continue
-        seen.add(id(at))
-        if isinstance(at, kind):
-            return at
-        todo += [getattr(at, "inner_exception", None), at.__cause__, at.__context__]
-    return None
 
 
 def _as_is(error: Exception) -> Exception:
@@ -157,7 +173,8 @@ def _transparent(kind: Any) -> Any:
     return type(kind.__name__, (kind, ShortenTraceback), {"__init__": __init__, **{n: getattr(kind, n) for n in names}})
 
 
-def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dict[str, Any]) -> Callable[..., Any]:
+def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dict[str, Any]) -> Callable[..., Any]:
+    """Compile a Dynamo graph under an Inductor configuration (see ``settings``); errors come as they are raised."""
     import vkinductor  # registers the device when the backend was found through its entry point
     from vkinductor import codegen
     from vkinductor.device.registry import registry
@@ -184,13 +201,26 @@ def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], patches: dic
 
 def _inductor(module: fx.GraphModule, inputs: Sequence[Any], patches: dict[str, Any]) -> Compiled:
     from torch._inductor import config
-    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
     from vkinductor.codegen import decompositions
+    from vkinductor.runtime.errors import VulkanError, find
+
+    @functools.wraps(compile_fx_inner)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        # Here, too, because the backward is compiled when it is first called, outside of `vulkan`.
+        try:
+            return compile_fx_inner(*args, **kwargs)
+        except Exception as error:
+            ours = find(error, VulkanError)
+            if ours is None or ours is error:
+                raise
+            raise ours from None
 
     with config.patch(patches):
         table = decompositions.table()
-    return cast(Compiled, compile_fx(module, list(inputs), config_patches=patches, decompositions=table))
+    compiled = compile_fx(module, list(inputs), inner_compile=inner, config_patches=patches, decompositions=table)
+    return cast(Compiled, compiled)
 
 
 def _traced(compiled: Compiled, path: str) -> Compiled:

@@ -25,6 +25,8 @@ def register() -> None:
     from .wrapper import VulkanDeviceOps, VulkanWrapper
 
     compat.check()
+    compat.add_settings()
+    compat.mark_extern_calls("vulkan")
     compat.hide_from_dynamo()
     graph_cache.install()
     compat.treat_as_gpu("vulkan")

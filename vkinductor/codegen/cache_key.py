@@ -1,7 +1,8 @@
 """What Inductor's graph caches must know of this package: which code wrote a cached graph, and for which device.
 
 Inductor asks every backend's graph pass for an identity and hashes it. The pass here leaves graphs as they are; its
-identity is the package's code, the device with its limits and features, and the GLSL compiler.
+identity is the package's code, the device with its limits and features, the GLSL compiler, and the operators that
+users have registered.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
+from vkinductor.device.registry import registry
 from vkinductor.runtime import context
 
 # The parts of the package that decide what generated code looks like and what it calls.
@@ -37,7 +39,7 @@ class CacheKey(CustomGraphModulePass):
 
     def uuid(self) -> Any:
         """The identity; the device's part is empty as long as none is open (then no graph is for it)."""
-        return (code_version(), device_version() if context.is_open() else "")
+        return (code_version(), device_version() if context.is_open() else "", users_version())
 
 
 @functools.cache
@@ -58,6 +60,12 @@ def hash_of(root: Path, version: str) -> str:
                 digest.update(file.relative_to(root).as_posix().encode())
                 digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def users_version() -> str:
+    """Hash of the operators that users have registered; "" without any."""
+    parts = sorted((name, operator.identity) for name, operator in registry.operators.items())
+    return hashlib.sha256(repr(parts).encode()).hexdigest() if parts else ""
 
 
 def device_version() -> str:

@@ -5,13 +5,17 @@ Tried on torch 2.11, 2.13 and 2.14. ``check`` runs at registration and names wha
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
-from collections.abc import Sequence
-from typing import Any
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import sympy
 import torch
 from torch._inductor import optimize_indexing
+from torch.utils import _config_module
 
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -25,6 +29,8 @@ _NEEDED = (
     ("torch._inductor.scheduler", "Scheduler.graph_partition"),
     ("torch._inductor.ir", "Scan.create"),
     ("torch._inductor.ir", "Scan.num_splits"),
+    ("torch._inductor.scheduler", "Scheduler.codegen_extern_call"),
+    ("torch.utils._config_module", "_ConfigEntry"),
     ("torch._inductor.codegen.simd", "SIMDKernel.codegen_iteration_ranges_entry"),
     ("torch._inductor.codegen.simd", "SIMDScheduling.codegen_node_schedule"),
     ("torch._inductor.codegen.common", "register_backend_for_device"),
@@ -33,8 +39,12 @@ _NEEDED = (
     ("torch._inductor.fx_passes.post_grad", "prepare_softmax_extra_check"),
     ("torch._dynamo.device_interface", "register_interface_for_device"),
     ("torch._dynamo.trace_rules", "add"),
+    ("torch._dynamo.convert_frame", "register_bytecode_hook"),
+    ("torch._dynamo.guards", "DeletedGuardManagerWrapper"),
 )
 
+
+_ENTRIES_HAVE_NAMES = "name" in inspect.signature(cast(Any, _config_module)._ConfigEntry.__init__).parameters
 
 # torch 2.13 on: Inductor marks the index expressions that are used as values.
 HAS_VALUE_EXPR = hasattr(optimize_indexing, "convert_index_expr_to_value_expr")
@@ -71,6 +81,98 @@ def size_hint(expr: Any) -> int:
     if isinstance(expr, (int, sympy.Integer)):
         return int(expr)
     return int(V.graph.sizevars.optimization_hint(expr, fallback=1024))
+
+
+# Options of this backend that Inductor carries as settings: they are part of its cache keys, and reach the backward,
+# which is compiled later and maybe on another thread. Values are what holds when nothing is given.
+SETTINGS: dict[str, Any] = {
+    "vulkan.fallback": "",
+    "vulkan.check": "",
+    "vulkan.check_bounds": False,
+    "vulkan.report": 0,
+}
+
+
+def add_settings() -> None:
+    """Add ``SETTINGS`` to Inductor's configuration. Idempotent."""
+    from torch._inductor import config
+
+    module, parts = cast(Any, config), cast(Any, _config_module)
+    if "vulkan.fallback" in module._config:
+        return
+    for name, default in SETTINGS.items():
+        module._config[name] = parts._ConfigEntry(
+            parts._Config(default=default, value_type=type(default)), *([name] if _ENTRIES_HAVE_NAMES else [])
+        )
+    object.__setattr__(module, "vulkan", parts.SubConfigProxy(module, "vulkan."))
+
+
+def setting(name: str) -> Any:
+    """The present value of a setting of ours; what holds by default before they were added."""
+    from torch._inductor import config
+
+    full = f"vulkan.{name}"
+    return getattr(config, full) if full in cast(Any, config)._config else SETTINGS[full]
+
+
+def mark_extern_calls(device_type: str) -> None:
+    """Let the device's wrapper know before an operator is written that is none of its kernels (``enter_extern``), and
+    after it (the function that this returned)."""
+    from torch._inductor import scheduler
+    from torch._inductor.virtualized import V
+
+    original = scheduler.Scheduler.codegen_extern_call
+    if getattr(original, "vkinductor", False):
+        return
+
+    @functools.wraps(original)
+    def codegen_extern_call(self: Any, scheduler_node: Any) -> None:
+        wrapper: Any = V.graph.wrapper_code
+        leave = wrapper.enter_extern(scheduler_node.node) if hasattr(wrapper, "enter_extern") else None
+        original(self, scheduler_node)
+        if leave is not None:
+            leave()
+
+    codegen_extern_call.vkinductor = True  # type: ignore[attr-defined]
+    scheduler.Scheduler.codegen_extern_call = codegen_extern_call  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def dynamo_undisturbed() -> Iterator[None]:
+    """Compile inside without a trace outside: what Dynamo compiled for the user stays, what it compiles here goes.
+
+    Its statistics and what it learned about sizes that vary come back too. Graph caches are off meanwhile.
+    """
+    from torch._dynamo import convert_frame, guards, pgo, utils
+    from torch._inductor import config
+
+    dynamo: Any = convert_frame
+    state: Any = pgo
+    known: dict[Any, set[int]] = {}
+    entries_of: Any = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+
+    def seen(code: Any, compiled: Any) -> None:
+        known.setdefault(code, {id(entry.code) for entry in entries_of(code)})
+
+    counters = {name: dict(counts) for name, counts in utils.counters.items()}
+    breaks = list(utils.graph_break_reasons)
+    learned = copy.deepcopy(state._CODE_STATE)
+    hook = dynamo.register_bytecode_hook(seen)
+    try:
+        with config.patch(force_disable_caches=True):
+            yield
+    finally:
+        hook.remove()
+        for code, before in known.items():
+            for entry in list(entries_of(code)):
+                manager = entry.guard_manager
+                if id(entry.code) not in before and manager.extra_state is not None:
+                    manager.extra_state.invalidate(entry, guards.DeletedGuardManagerWrapper("it was only explained"))
+        state._CODE_STATE = learned
+        utils.graph_break_reasons[:] = breaks
+        utils.counters.clear()
+        for name, counts in counters.items():
+            utils.counters[name].update(counts)
 
 
 def hide_from_dynamo() -> None:

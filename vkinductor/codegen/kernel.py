@@ -26,8 +26,8 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics, scans, search
-from .compat import size_hint
+from . import heuristics, index_errors, scans, search
+from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
 from .ranges import split_whole
@@ -100,6 +100,8 @@ class VulkanKernel(SIMDKernel):
         self.scans: list[scans.Scan] = []
         self.parts: list[Part] = []
         self.written: set[str] = set()
+        self.index_checks: list[index_errors.Check] = []
+        self.scheduled: Any = ()  # the scheduler nodes of this launch
         self.reduces = self.features.is_reduction()
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
@@ -190,6 +192,7 @@ class VulkanKernel(SIMDKernel):
             self.scalar_arguments[var] = dtype
             text = f"(ARG.{var} != 0)" if dtype == torch.bool else f"ARG.{var}"
             return self.cse.generate(self.loads, text, dtype=upcast_compute_type(dtype), shape=())
+        self._note_checked(name, index)
         index = self.prepare_indexing(index)
         if index.is_Integer and index.is_negative:
             index = sympy.S.Zero  # behind a mask that is never true; GLSL refuses a constant that is out of range
@@ -208,6 +211,7 @@ class VulkanKernel(SIMDKernel):
     def _store_line(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:
         var = self.args.output(name)
         self.written.add(var)
+        self._note_checked(name, index)
         index = self.prepare_indexing(index)
         dtype = V.graph.get_dtype(name)
         entry = glsl_type(dtype)
@@ -224,19 +228,32 @@ class VulkanKernel(SIMDKernel):
         """A loaded value as an index: converted to the kernel's index type."""
         dtype = var.dtype if isinstance(var, CSEVariable) and var.dtype is not None else torch.int64
         index_dtype = self.get_index_dtype_as_torch_dtype()
-        text = convert(str(var), dtype, index_dtype)
+        value = str(var)
+        if setting("check_bounds") and dtype == torch.int64 and index_dtype == torch.int32:
+            value = f"clamp({value}, -2147483648l, 2147483647l)"  # narrowing must not bring it back into range
+        text = convert(value, dtype, index_dtype)
         bounds = var.bounds if isinstance(var, CSEVariable) else ValueRanges.unknown()
         index = self.cse.generate(self.compute, f"({text})", bounds=bounds, dtype=index_dtype, shape=())
         return sympy_index_symbol(str(index))
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
-        # A wild index must not reach memory that has no bounds checks of its own: it is clamped. Reporting it
-        # is what options={"check_bounds": True} will be for.
+        # A wild index must not reach memory that has no bounds checks of its own: it is clamped.
         if not isinstance(expr, sympy.Symbol) or not (lower or upper):
             return
         name, limit = self.index_to_str(expr), self.index_to_str(size)
         index = self.index_dtype
+        if setting("check_bounds"):
+            self.compute.writeline(index_errors.statement(len(self.index_checks), name, f"{index}({limit})"))
+            self.index_checks.append(index_errors.Check(expr.name))
         self.compute.writeline(f"{name} = max(min({name}, {index}({limit}) - {index}(1)), {index}(0));")
+
+    def _note_checked(self, buffer: str, index: sympy.Expr) -> None:
+        """Note that ``index`` of ``buffer`` is made of indices that are checked."""
+        if self.index_checks:
+            names = {symbol.name for symbol in index.free_symbols}
+            for check in self.index_checks:
+                if check.symbol in names and buffer not in check.buffers:
+                    check.buffers.append(buffer)
 
     def device_assert_async(self, cond: Any, msg: str) -> None:
         """Conditions that torch checks on the device (torch._assert_async) are not checked here: a shader has
@@ -456,6 +473,12 @@ class VulkanKernel(SIMDKernel):
                     pointers.append(f"const {self.index_dtype} {inner} = {self.index_dtype}(ARG.{inner});")
         for tree in self._passed_numels():
             fields.append((f"{tree.prefix}numel", self._integer_kind()))
+        nbytes += [None] * (len(fields) - len(nbytes))
+        if self.index_checks:
+            fields += [("index_errors", "ptr"), ("launch", "u32")]
+            nbytes += [4 * index_errors.WORDS, None]
+            pointers.append("Buffer_uint index_errors = Buffer_uint(ARG.index_errors);")
+            self.written.add("index_errors")
         return pointers, fields, nbytes + [None] * (len(fields) - len(nbytes))
 
     def _integer_kind(self) -> str:
@@ -470,22 +493,32 @@ class VulkanKernel(SIMDKernel):
             and (not prefix_is_reduction(tree.prefix) or self.reduces)
         ]
 
-    def launch_arguments(self) -> list[str]:
+    def launch_arguments(self, name: str) -> list[str]:
         """Wrapper expressions for the fields of ``_arguments``, in the same order."""
-        wrapper = V.graph.wrapper_code
+        wrapper: Any = V.graph.wrapper_code
         for symbol in self.args.sizevars:
             if isinstance(symbol, sympy.Symbol):
                 wrapper.ensure_size_computed(symbol)
         _, call_args, _, _ = self.args.python_argdefs()
         args = [a if isinstance(a, str) else wrapper.codegen_python_sizevar(a) for a in call_args]
-        return args + [wrapper.codegen_python_sizevar(tree.numel) for tree in self._passed_numels()]
+        args += [wrapper.codegen_python_sizevar(tree.numel) for tree in self._passed_numels()]
+        if self.index_checks:
+            args += ["index_errors", str(wrapper.checked_launch(name, [c.buffers for c in self.index_checks]))]
+        return args
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Write the launch into the wrapper."""
         wrapper: Any = V.graph.wrapper_code
         items = [tree.numel for tree in self.range_trees if tree.prefix == "x"]
         text = wrapper.codegen_python_sizevar(items[0]) if items else "1"
-        wrapper.write_kernel_call(name, self.launch_arguments(), text)
+        wrapper.write_kernel_call(name, self.launch_arguments(name), text)
+        self.check_results(name)
+
+    def check_results(self, name: str) -> None:
+        """Let the program compare what a launch has computed, if it is to."""
+        check: Any = getattr(V.graph.wrapper_code, "check_kernel", None)
+        if check is not None:
+            check(name, self.scheduled, self.args.live_output_buffers())
 
 
 @dataclass

@@ -14,6 +14,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from .kernel import VulkanKernel
 from .prefetch import prefetch_definition
+from .report import note_kernel
 from .template_kernel import VulkanTemplateKernel
 
 # Not REDUCE_TO_SINGLE_ELEMENT: with it Inductor never splits a long reduction into two stages.
@@ -83,12 +84,15 @@ class VulkanScheduling(SIMDScheduling):
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
         """Write the kernel's definition into the wrapper once; return its name there."""
+        kernel.scheduled = node_schedule
         wrapper = V.graph.wrapper_code
         if src_code in wrapper.src_to_kernel:
+            note_kernel(wrapper.src_to_kernel[src_code], src_code, node_schedule, kernel)
             return wrapper.src_to_kernel[src_code]
         fused = get_fused_kernel_name(node_schedule, config.triton.descriptive_names)
         name = "_".join(["vk", fused, wrapper.next_kernel_suffix()])
         wrapper.src_to_kernel[src_code] = name
+        note_kernel(name, src_code, node_schedule, kernel)
         prefetch_definition(src_code, name)
         origins, detailed = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(name, src_code.replace("KERNEL_NAME", repr(name)), f"{origins}\n{detailed}")

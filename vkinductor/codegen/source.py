@@ -53,10 +53,11 @@ class KernelText:
 
     def python(self) -> str:
         """The expression that defines the kernel in a generated wrapper (see launch.kernel)."""
-        assert "'''" not in self.glsl
+        plain = "\\" not in self.glsl and "'''" not in self.glsl  # a user's GLSL may hold either
+        glsl = f"'''\n{self.glsl}'''" if plain else repr(f"\n{self.glsl}")
         return (
             f"vulkan_kernel(KERNEL_NAME, fields={self.layout.fields!r}, writes={self.writes!r}, "
-            f"nbytes={self.nbytes!r}, per_group={self.per_group}, glsl='''\n{self.glsl}''')"
+            f"nbytes={self.nbytes!r}, per_group={self.per_group}, glsl={glsl})"
         )
 
 

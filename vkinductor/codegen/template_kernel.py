@@ -127,7 +127,8 @@ class VulkanTemplateKernel(VulkanKernel):
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Launch with the number of workgroups the plan computed."""
         wrapper: Any = V.graph.wrapper_code
-        wrapper.write_kernel_call(name, self.launch_arguments(), wrapper.codegen_python_sizevar(self.workgroups))
+        wrapper.write_kernel_call(name, self.launch_arguments(name), wrapper.codegen_python_sizevar(self.workgroups))
+        self.check_results(name)
 
 
 def realized(x: Any) -> Any:

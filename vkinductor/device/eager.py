@@ -77,7 +77,13 @@ def dispatch(op: Any, *args: Any, **kwargs: Any) -> Any:
             _busy.compiling = False
         if result is not NotImplemented:
             return result
-    return fallback.run(op, args, kwargs)
+    return fallback.run(op, args, kwargs, why=lambda: _why(op, args, kwargs))
+
+
+def _why(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Why the hook refused a call."""
+    why = getattr(registry.compile_op, "why", None)
+    return "it has no vulkan kernel" if why is None else why(op, args, kwargs)
 
 
 def _check_devices(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from vkinductor.device import copies, factory, metadata, random, strides
+from vkinductor.device import copies, factory, metadata, policy, random, strides
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime import stats
-from vkinductor.runtime.errors import UnsupportedError
+from vkinductor.runtime.errors import FallbackError, UnsupportedError
 
 
 class VulkanFallbackWarning(UserWarning):
@@ -105,17 +105,26 @@ def _refuse(result: torch.Tensor) -> torch.Tensor:
     )
 
 
-def run(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool = True) -> Any:
+def run(
+    op: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    counted: bool = True,
+    why: Callable[[], str] | None = None,
+) -> Any:
     """Run `op` on the CPU and bring what it returns and writes to the device.
 
-    counted: an operator that only makes new values on the host (`arange`) is not a fallback.
+    counted: an operator that only makes new values on the host (`arange`) is not a fallback. why: says why the device
+    does not run it.
 
     Raises:
+        FallbackError: the policy forbids it.
         UnsupportedError: the CPU has no kernel for it either, or the result is sparse.
         What the operator itself raises.
     """
     if counted:
-        _count(op)
+        _count(op, why)
     plan = _plan(op)
     host = _Host()
     positional = [host.value(value) for value in args]
@@ -188,15 +197,19 @@ def _write_back(tensor: torch.Tensor, host: torch.Tensor) -> None:
     copies.copy_(tensor, host)
 
 
-def _count(op: Any) -> None:
+def _count(op: Any, why: Callable[[], str] | None) -> None:
     name = str(op)
+    site = policy.current()
+    if site.policy == "error":
+        raise FallbackError.of(name, why() if why is not None else "it has no vulkan kernel", site.where)
     fallbacks = stats.counters.fallbacks
     fallbacks[name] = fallbacks.get(name, 0) + 1
-    if name not in registry.warned:
+    if site.policy == "warn" and name not in registry.warned:
         registry.warned.add(name)
+        where = f"\n  {site.where}" if site.where else ""
         warnings.warn(
             f"{name} ran on the CPU: it has no vulkan kernel outside torch.compile(backend='vulkan'). Its tensors are "
-            "copied to host memory and back at each call; this is said once for each operator",
+            f"copied to host memory and back at each call; this is said once for each operator{where}",
             VulkanFallbackWarning,
             stacklevel=2,
         )

@@ -34,9 +34,14 @@ class Registry:
         self.compile_op: Callable[..., Any] | None = None
         self.on_init: list[Callable[[], None]] = []
         self.warned: set[str] = set()
+        self.fallback_policy = "warn"  # see `policy`
         self.profiles: list[Any] = []  # of torch's profiler, while they record
         self.trace_files: dict[str, Any] = {}  # by path
         self.libraries: list[Any] = []  # torch.library.Library unregisters its kernels when it dies
+        self.operators: dict[str, Any] = {}  # name -> what a user has registered for it (operators/)
+        self.reports: dict[int, Any] = {}  # of graphs that are being explained (codegen/report.py)
+        self.checked_graphs: list[Any] = []  # compiled with options={"check": True} (codegen/checks.py)
+        self.checks: dict[Any, Any] = {}  # what they found
         self.registered = False
 
     def open(self) -> TorchDevice:
@@ -81,6 +86,7 @@ class Registry:
             self.available = None
             self.generator = None
             self.warned.clear()
+            self.fallback_policy = "warn"
             from vkinductor.runtime import context
 
             context.reset()

@@ -30,8 +30,69 @@ class UnsupportedError(VulkanError):
     """The device, the driver or a tool lacks something that was asked for; the message names it."""
 
 
+class FallbackError(VulkanError):
+    """An operator would run on the CPU where the fallback policy forbids it: made by ``of``."""
+
+    def __init__(self, message: str, operator: str = "", reason: str = "", where: str = "") -> None:
+        super().__init__(message, operator, reason, where)
+
+    @classmethod
+    def of(cls, operator: str, reason: str, where: str = "") -> FallbackError:
+        """The error for an operator that has no kernel on the device for a reason, at a source line ("": unknown)."""
+        message = (
+            f"{operator} would run on the CPU: {reason}. The fallback policy is 'error': write this part in other "
+            "operators, register a kernel for it (docs/custom-operators.md), or choose 'warn' or 'allow'"
+        )
+        return cls(f"{message}\n  {where}" if where else message, operator, reason, where)
+
+    @property
+    def operator(self) -> str:
+        """The operator's name, such as "aten.sort.default"."""
+        return str(self.args[1])
+
+    @property
+    def reason(self) -> str:
+        """Why it has no kernel on the device."""
+        return str(self.args[2])
+
+    @property
+    def where(self) -> str:
+        """The user's source line, "" if it is not known."""
+        return str(self.args[3])
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class OperatorError(VulkanError):
+    """An operator registered by the user is declared twice or wrongly, or called with what it does not take."""
+
+
+class CheckError(VulkanError):
+    """A kernel's result is further from the CPU's than its dtype explains (``options={"check": "error"}``)."""
+
+
+class IndexOutOfBoundsError(VulkanError, IndexError):
+    """A kernel was given an index outside of its tensor (``options={"check_bounds": True}``)."""
+
+
 class CacheError(VulkanError):
     """The disk cache was asked for something impossible (a bad location or limit, never a read failure)."""
+
+
+def find(error: BaseException | None, kind: type[Exception]) -> Exception | None:
+    """The first ``kind`` among ``error`` and what it was raised for (compilers wrap what their passes raise)."""
+    seen: set[int] = set()
+    todo = [error]
+    while todo:
+        at = todo.pop(0)
+        if at is None or id(at) in seen:
+            continue
+        seen.add(id(at))
+        if isinstance(at, kind):
+            return at
+        todo += [getattr(at, "inner_exception", None), at.__cause__, at.__context__]
+    return None
 
 
 # VkResult values, by number so that this module needs no binding.

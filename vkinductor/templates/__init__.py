@@ -18,7 +18,7 @@ from vkinductor.templates.functions import library, library_functions
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["library", "library_functions", "render"]
+__all__ = ["library", "library_functions", "render", "render_text"]
 
 
 @functools.cache
@@ -43,3 +43,25 @@ def render(name: str, **context: Any) -> str:
     not given: a hole in a kernel is a bug, never an empty string.
     """
     return _environment().get_template(name).render(**context)
+
+
+def render_text(text: str, mark: str, **context: Any) -> str:
+    """`text`, a template that is in no file, with `context` filled in.
+
+    Lines end with the comment `mark` (a format of their number in `text`), wherever loops take them; lines that go on
+    after a backslash have none. Raises `jinja2.TemplateError`, `UndefinedError` among them, for a wrong template.
+    """
+    environment = _environment().overlay(trim_blocks=False, lstrip_blocks=False)
+    parts: list[str] = []
+    for line, kind, value in environment.lex(text if text.endswith("\n") else f"{text}\n"):
+        if kind == "data":
+            pieces = value.split("\n")
+            for i, piece in enumerate(pieces[:-1]):
+                parts.append(f"{piece}\n" if piece.endswith("\\") else f"{piece}  // {mark.format(line + i)}\n")
+            value = pieces[-1]
+        parts.append(value)
+    template = environment.from_string("".join(parts))
+    rendered = template.render(**context)
+    # What only chooses and loops leaves lines without GLSL.
+    lines = (line for line in rendered.split("\n") if line.partition("//")[0].strip())
+    return "\n".join(lines)

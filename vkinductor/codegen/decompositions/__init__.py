@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from vkinductor.device.registry import registry
+
 from . import distances, elementwise, histograms, ordering, products, scatters
 
 OURS: dict[Any, Callable[..., Any]] = {
@@ -21,7 +23,8 @@ OURS: dict[Any, Callable[..., Any]] = {
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """Inductor's decompositions under its present configuration, and ours in front of them."""
+    """Inductor's decompositions under its present configuration, and in front of them ours, then users'."""
     from torch._inductor.decomposition import select_decomp_table
 
-    return {**select_decomp_table(), **OURS}
+    users = {entry.op: entry.function for entry in registry.operators.values() if entry.function is not None}
+    return {**select_decomp_table(), **OURS, **users}

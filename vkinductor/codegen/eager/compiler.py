@@ -17,7 +17,7 @@ import torch
 from vkinductor.device import fallback
 from vkinductor.device.storage import empty
 
-from .. import decompositions
+from .. import fallbacks
 from . import graph
 from .program import Program, Refused, compile_call, is_compiling
 from .signature import Call, Slot, Unreadable, signature, slotted
@@ -99,6 +99,27 @@ class EagerCompiler:
                 return NotImplemented
         return graph.results(op, args, kwargs, program(tensors, call.numbers), program.lengths)
 
+    def forget(self, op: Any) -> None:
+        """Drop the programs of an operator, and that it had none: what it is compiled from has changed."""
+        with self._lock:
+            self._never = {known for known in self._never if graph.out_of_place(known) is not op}
+            kept = {k: p for k, p in self._patterns.items() if graph.out_of_place(k[0]) is not op}
+            self._patterns = kept
+
+    def why(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Why a call that came back as NotImplemented was not compiled."""
+        dtypes = [t.dtype for value in (*args, *kwargs.values()) for t in fallback.tensors(value)]
+        if op in self._never and not fallbacks.is_lowered(op):
+            return fallbacks.reason(op, dtypes)
+        if op in self._never:
+            return "it returns views or numbers, which no program can"
+        try:
+            pattern = self._patterns.get(Call(op, args, kwargs).pattern)
+        except Unreadable:
+            pattern = None
+        refused = None if pattern is None else pattern.refused
+        return fallbacks.reason(op, dtypes) + ("" if refused is None else f" ({refused.splitlines()[0]})")
+
     def _resized(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An out= call with empty tensors, which take the size of the result: they are given its memory."""
         target, args, kwargs, outs = graph.functional(op, args, kwargs)
@@ -114,7 +135,7 @@ class EagerCompiler:
 
     def _new_pattern(self, op: Any, call: Call, args: Any, kwargs: Any) -> Pattern | None:
         with self._lock:
-            if not graph.is_readable(op) or not _is_inductors(op):
+            if not graph.is_readable(op) or not fallbacks.is_lowered(op):
                 self._never.add(op)
                 return None
             written = _written(op, args, kwargs)
@@ -203,14 +224,3 @@ def _apart(tensors: list[torch.Tensor], ranges: list[tuple[int, int]], written: 
                 tensor = tensors[i]
                 result[i] = empty(tuple(tensor.size()), tuple(tensor.stride()), tensor.dtype).copy_(tensor)
     return result
-
-
-def _is_inductors(op: Any) -> bool:
-    """Whether Inductor lowers or decomposes ``op`` itself."""
-    from torch._inductor import lowering
-
-    base = graph.out_of_place(op)
-    if base in decompositions.table():
-        return True
-    lower = lowering.lowerings.get(base)
-    return lower is not None and not getattr(lower, "_is_fallback_handler", False)

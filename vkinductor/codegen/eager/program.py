@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
+from vkinductor.runtime.errors import OperatorError, find
+
 from ..decompositions import OURS, table
 from ..settings import FIXED
 from . import graph
@@ -132,6 +134,9 @@ class _Compilation:
                     module, inputs, inner_compile=inner, config_patches=dict(_OVERRIDES), decompositions=table()
                 )
             except Exception as error:  # the CPU is the answer to whatever Inductor cannot do
+                users = find(error, OperatorError)  # but not to what a user did wrong
+                if users is not None:
+                    raise users from None
                 raise Refused(f"{type(error).__name__}: {error}") from error
         if any(_EXTERN.search(str(getattr(code, "source_code", ""))) for _, code in compiled):
             raise Refused("Inductor leaves part of it to eager kernels")

@@ -22,6 +22,9 @@ _SPIRV_OF_VULKAN = {(1, 2): (1, 5), (1, 3): (1, 6)}
 # glslang names the line as `0:17:` (source string, line), shaderc as `name:17:`.
 _ERROR_LINE = re.compile(r"^(?:ERROR: 0|[^\s:]+):(\d+):", re.MULTILINE)
 
+# The comment that ends a line of GLSL which a user has registered: where it stands in the user's text.
+_WRITTEN_AT = re.compile(r"\s*// (line \d+ of the GLSL of \S+)$")
+
 
 @dataclass(frozen=True)
 class Target:
@@ -127,4 +130,7 @@ def compile_error(compiler: ProbingCompiler, name: str, message: str, glsl: str)
     lines marked."""
     marked = frozenset(int(line) for line in _ERROR_LINE.findall(message))
     head = f"{compiler.name} {compiler.version} refused the shader {name!r}:"
-    return ShaderCompileError(f"{head}\n{message.strip()}\n\n{numbered(glsl, marked)}")
+    lines = glsl.splitlines()
+    written = [_WRITTEN_AT.search(lines[i - 1]) for i in sorted(marked) if 0 < i <= len(lines)]
+    places = "".join(f"\nat {place[1]}: {place.string[: place.start()].strip()}" for place in written if place)
+    return ShaderCompileError(f"{head}\n{message.strip()}{places}\n\n{numbered(glsl, marked)}")

@@ -1,0 +1,1 @@
+"""Looking at what the compiler makes of a model (``explain``), and checking what its kernels compute."""
