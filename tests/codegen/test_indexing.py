@@ -317,7 +317,7 @@ def test_masks_that_compare_indices_do_not_mix_them_up():
 
 
 def test_an_index_computed_from_positions_as_floats():
-    """transformers' T5: buckets of distances. The position is an integer to one analysis of ranges, a float to another."""
+    """transformers' T5. A position's range is of integers to one analysis and of floats to another."""
 
     def bucket(table):
         near = torch.arange(7, device=table.device)
