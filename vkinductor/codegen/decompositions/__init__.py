@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import products
+from . import histogram, products
 
-OURS: dict[Any, Callable[..., Any]] = {**products.TABLE}
+OURS: dict[Any, Callable[..., Any]] = {**products.TABLE, **histogram.TABLE}
 
 
 def table() -> dict[Any, Callable[..., Any]]:
