@@ -314,3 +314,14 @@ def test_masks_that_compare_indices_do_not_mix_them_up():
         torch.manual_seed(seed)
         x, y = torch.randn(8, 1), torch.randn(8, 1)
         same(compiled(f)(*on_device([x, y])), f(x, y))
+
+
+def test_an_index_computed_from_positions_as_floats():
+    """transformers' T5. A position's range is of integers to one analysis and of floats to another."""
+
+    def bucket(table):
+        near = torch.arange(7, device=table.device)
+        far = (torch.arange(7, device=table.device).float() / 2).long()
+        return table[torch.where(near < 3, near, far)]
+
+    check(bucket, torch.rand(10))

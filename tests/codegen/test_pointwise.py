@@ -435,3 +435,14 @@ def test_float_arguments_that_vary() -> None:
     g = compiled(f, dynamic=True)
     for a, n in [(2.5, 3), (-1.25, 7), (0.0, 2)]:
         same(g(x, a, n), f(x, a, n))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.uint8], ids=name_of)
+def test_a_widened_integer_compared_with_a_constant(dtype):
+    """Mesa 22.3's lavapipe gets 64-bit comparisons of what was 32-bit wrong, also those inside min and max."""
+
+    def f(x):
+        wide = x.to(torch.int64)
+        return wide <= 5, wide > -1, (wide >= 0) & (wide != 2), wide.clamp(1, 4), wide.clamp_max(3), wide == 5
+
+    check(f, torch.tensor([0, 1, 2, 5, 6, 100]).to(dtype))

@@ -56,7 +56,7 @@ class GlslCSE(CSE):
         if isinstance(expr, OpsValue):
             expr = expr.value
         if isinstance(expr, CSEVariable):
-            expr.bounds = expr.bounds.tighten(bounds)
+            expr.bounds = _tightened(expr.bounds, bounds)
             expr.use_count += 1
             return expr
         assert dtype is not None, f"value without a dtype: {expr}"
@@ -64,7 +64,7 @@ class GlslCSE(CSE):
         key = f"{register} {expr}"
         var = self.try_get(key)
         if var is not None and V.kernel.visible(var):
-            var.bounds = var.bounds.tighten(bounds)
+            var.bounds = _tightened(var.bounds, bounds)
             var.use_count += 1
             return var
         var = self.newvar(bounds, dtype, ())
@@ -72,6 +72,16 @@ class GlslCSE(CSE):
         if write:
             buffer.writeline(f"{register} {var} = {expr};" if assignment else f"{expr};")
         return var
+
+
+def _tightened(known: ValueRanges[Any], bounds: ValueRanges[Any]) -> ValueRanges[Any]:
+    """Both ranges of one value together.
+
+    Inductor's analysis and ours may disagree on the kind: an index as a float is a range of integers to one of them.
+    Ranges of two kinds cannot be intersected, and the first is as true as before.
+    """
+    kinds = {(r.is_bool, r.is_int) for r in (known, bounds) if r != ValueRanges.unknown()}
+    return known.tighten(bounds) if len(kinds) < 2 else known
 
 
 class VulkanKernel(SIMDKernel):

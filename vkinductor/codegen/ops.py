@@ -178,9 +178,13 @@ def _fits_int32(x: Operand) -> bool:
         return -(1 << 31) <= x < 1 << 31
     if not isinstance(x, CSEVariable):
         return False
-    if x in V.kernel.narrow or (x.dtype is not None and glsl_type(x.dtype).register == "int"):
+    if x in V.kernel.narrow or _is_int32(x):
         return True
     return bool(x.bounds.lower >= -(1 << 31) and x.bounds.upper < 1 << 31)
+
+
+def _is_int32(x: CSEVariable) -> bool:
+    return x.dtype is not None and glsl_type(x.dtype).register == "int"
 
 
 def _narrow(x: Operand) -> Operand:
@@ -278,10 +282,15 @@ class GlslOverrides(OpOverrides):
         dtype: torch.dtype,
         src_dtype: torch.dtype | None = None,
         use_compute_types: bool = True,
-    ) -> str:
+    ) -> str | CSEVariable:
         text = as_dtype(x, dtype)
         if dtype in (torch.float16, torch.bfloat16) and not use_compute_types:
             return round_to_half(text, dtype)
+        source = _unwrap(x)
+        if dtype == torch.int64 and isinstance(source, CSEVariable) and _is_int32(source):
+            value = V.kernel.cse.generate(V.kernel.compute, text, dtype=dtype, shape=())
+            V.kernel.narrow[value] = source
+            return value
         return text
 
     @staticmethod
