@@ -8,7 +8,6 @@ scopes; the skeleton (bounds, grid, lanes, loops) is a Jinja template. Launching
 from __future__ import annotations
 
 import itertools
-import operator
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
-from torch._inductor.codegen.simd import CantSplit, IterationRangesEntry, SIMDKernel
-from torch._inductor.utils import prefix_is_reduction, sympy_index_symbol, sympy_product, upcast_compute_type
+from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
+from torch._inductor.utils import prefix_is_reduction, sympy_index_symbol, upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -165,23 +164,6 @@ class VulkanKernel(SIMDKernel):
         if dtype == torch.float64 or name not in self.real_arguments:
             self.real_arguments[name] = "f64" if dtype == torch.float64 else "f32"
         return f"{glsl_type(dtype).register}(ARG.{name})"
-
-    @staticmethod
-    def _split_iteration_ranges(groups: Any, lengths: Any) -> Any:
-        # Inductor divides the groups by one length after the other. With sizes that are sums (a convolution's), sympy
-        # cannot tell that it divides, though each group is simply the product of its lengths.
-        groups = list(groups)
-        try:
-            return SIMDKernel._split_iteration_ranges(groups, lengths)
-        except CantSplit:
-            wanted = [*groups, *[sympy.S.One] * (len(lengths) - len(groups))]
-            products = [sympy_product(length) for length in lengths]
-            pairs = itertools.zip_longest(products, wanted, fillvalue=0)
-            if any(sympy.expand(V.graph.sizevars.simplify(p - group)) != 0 for p, group in pairs):
-                raise
-        count = itertools.count()
-        getters = [[operator.itemgetter(next(count)) for _ in length] for length in lengths]
-        return [list(length) for length in lengths[: len(groups)]], getters
 
     # --- memory --------------------------------------------------------------------------------
 
@@ -376,7 +358,14 @@ class VulkanKernel(SIMDKernel):
         self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(3))
 
     def bucketize(
-        self, values: Any, boundaries: Any, first: Any, dtype: Any, right: bool, sorter: Any = None, sorter_first: Any = None
+        self,
+        values: Any,
+        boundaries: Any,
+        first: Any,
+        dtype: Any,
+        right: bool,
+        sorter: Any = None,
+        sorter_first: Any = None,
     ) -> CSEVariable:
         """Binary search (see search.py)."""
         return search.bucketize(self, values, boundaries, first, dtype, right, sorter, sorter_first)

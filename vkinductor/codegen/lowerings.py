@@ -53,9 +53,13 @@ def register() -> None:
         names = (op, op.default) if isinstance(op, torch._ops.OpOverloadPacket) else (op,)
         _wrap(names, functools.partial(_dispatch, ours))
     for packet, around in _AROUND.items():
-        _wrap(_all(packet), lambda original, around=around: _dispatch(around(original), original))
+        _wrap(_all(packet), functools.partial(_dispatch_around, around))
     for packet in (aten.argmax, aten.argmin):
         _wrap(_all(packet), _flat)
+
+
+def _dispatch_around(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    return _dispatch(around(original), original)
 
 
 def _all(packet: Any) -> tuple[Any, ...]:
