@@ -22,9 +22,20 @@ OURS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def table() -> dict[Any, Callable[..., Any]]:
+class Table(dict[Any, Callable[..., Any]]):
+    """Decompositions that pickle as what makes them.
+
+    Inductor puts them into its cache key (torch 2.13 on) and caches nothing that it cannot pickle, functions of a
+    module among it. What they are is in the key by `cache_key`.
+    """
+
+    def __reduce__(self) -> Any:
+        return table, ()
+
+
+def table() -> Table:
     """Inductor's decompositions under its present configuration, and in front of them ours, then users'."""
     from torch._inductor.decomposition import select_decomp_table
 
     users = {entry.op: entry.function for entry in registry.operators.values() if entry.function is not None}
-    return {**select_decomp_table(), **OURS, **users}
+    return Table({**select_decomp_table(), **OURS, **users})
