@@ -251,6 +251,14 @@ def test_a_name_without_an_operator(name: Name) -> None:
         vkinductor.register_kernel("nothing", "value = 1.0;")
 
 
+def test_any_number_of_numbers(name: Name) -> None:
+    op = vkinductor.register_kernel(f"{name()}(Tensor x, float n) -> Tensor", "value = {{ x }} * {{ n }};")
+    x = torch.ones(2, device="vulkan")
+    for n in range(20):
+        assert op(x, n + 0.5).cpu().tolist() == [n + 0.5] * 2
+    assert op(x, 0.5).cpu().tolist() == [0.5] * 2
+
+
 def test_without_a_reference(name: Name) -> None:
     op = vkinductor.register_kernel(f"{name()}(Tensor x) -> Tensor", "value = {{ x }} + 1;")
     with pytest.raises(OperatorError, match="move its tensors to 'vulkan'"):

@@ -200,16 +200,17 @@ def _write_back(tensor: torch.Tensor, host: torch.Tensor) -> None:
 def _count(op: Any, why: Callable[[], str] | None) -> None:
     name = str(op)
     site = policy.current()
+    why = why or (lambda: "it has no vulkan kernel")
     if site.policy == "error":
-        raise FallbackError.of(name, why() if why is not None else "it has no vulkan kernel", site.where)
+        raise FallbackError.of(name, why(), site.where)
     fallbacks = stats.counters.fallbacks
     fallbacks[name] = fallbacks.get(name, 0) + 1
     if site.policy == "warn" and name not in registry.warned:
         registry.warned.add(name)
         where = f"\n  {site.where}" if site.where else ""
         warnings.warn(
-            f"{name} ran on the CPU: it has no vulkan kernel outside torch.compile(backend='vulkan'). Its tensors are "
-            f"copied to host memory and back at each call; this is said once for each operator{where}",
+            f"{name} ran on the CPU: {why()}. Its tensors are copied to host memory and back at each call; this is "
+            f"said once for each operator{where}",
             VulkanFallbackWarning,
             stacklevel=2,
         )

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from vkinductor.device import fallback
+from vkinductor.device.registry import registry
 from vkinductor.device.storage import empty
 
 from .. import fallbacks
@@ -162,7 +163,10 @@ class EagerCompiler:
     def _compile_locked(
         self, op: Any, args: Any, kwargs: Any, pattern: Pattern, tensors: list[torch.Tensor], numbers: list[Any]
     ) -> Program | None:
-        if pattern.count() >= MAX_PROGRAMS:
+        if pattern.count() >= MAX_PROGRAMS and op.name() in registry.operators and pattern.by_numbers:
+            # A user's operator may have no other kernel: the oldest program goes.
+            pattern.by_numbers.pop(next(iter(pattern.by_numbers)))
+        elif pattern.count() >= MAX_PROGRAMS:
             pattern.refused = f"{MAX_PROGRAMS} programs do not cover its calls"
             return None
         slots = slotted(op, args, kwargs)
