@@ -15,15 +15,20 @@ for line in sys.stdin:
         os._exit(7)
     if task["entry"] == "hangs":
         time.sleep(60)
+    if task["entry"] == "device":
+        print("about to end", file=sys.stderr, flush=True)
+        os._exit(int(os.environ["VKINDUCTOR_DEVICE"]))
     verdict = {"verdict": "gpu", "detail": str(os.getpid()), "samples": 1, "fallbacks": {}}
     print(json.dumps({v: verdict for v in task["variants"]}), flush=True)
 """
 
+COMMAND = (sys.executable, "-c", WORKER)
 
-def results(*entries: str, workers: int = 2, timeout: float = 30.0):
+
+def results(*entries: str, workers: int = 2, timeout: float = 30.0, **options):
     found = {}
     tasks = [Task(entry, "float32", ("eager", "static")) for entry in entries]
-    run(tasks, workers, timeout, lambda task, got: found.update({task.entry: got}), (sys.executable, "-c", WORKER))
+    run(tasks, workers, timeout, lambda task, got: found.update({task.entry: got}), COMMAND, **options)
     return {entry: {v: r["verdict"] for v, r in got.items()} for entry, got in found.items()}, found
 
 
@@ -49,6 +54,15 @@ def test_a_worker_that_hangs_is_ended():
     verdicts, found = results("hangs", timeout=0.5)
     assert verdicts == {"hangs": {"eager": "crash", "static": "crash"}}
     assert "no answer in 0.5 s" in found["hangs"]["eager"]["detail"]
+
+
+def test_workers_take_turns_with_devices_and_their_last_words_are_kept():
+    found = results("device", "device", workers=1, devices=["5", "6"])[1]
+    assert found["device"]["eager"]["detail"] == "the process ended with 5: about to end"
+
+
+def test_nothing_is_begun_when_time_is_up():
+    assert results("first", seconds=0)[0] == {}
 
 
 def test_no_tasks():

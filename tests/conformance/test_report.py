@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vkinductor.conformance.report import Log, ReportError, bad, counts, load, table
+from vkinductor.conformance.report import Log, ReportError, bad, counts, is_bad, load, share, table
 
 ABOUT = {"device": "a card", "torch": "2.13"}
 
@@ -69,4 +69,27 @@ def test_the_table_shows_the_worst_and_why():
     assert "* device: a card" in text
     assert "| `add` | cpu | gpu | - | - | aten.add |" in text
     assert "| `svd` | CRASH | ERROR | - | - |  |" in text
-    assert "| `sin` | float16 | eager | a \\| b c |" in text
+    assert "| `sin` | float16 | eager |  | a \\| b c |" in text
+    assert "* linear algebra: `svd`" in text
+
+
+def test_shares_leave_out_what_may_stay_on_the_cpu():
+    results = {
+        ("add", "float32"): {"eager": verdict(), "static": verdict(), "backward": verdict()},
+        ("sort", "float32"): {"eager": verdict("fallback"), "static": verdict(), "backward": verdict("skipped")},
+        ("add", "int64"): {"eager": verdict("fallback")},
+        ("linalg.det", "float32"): {"eager": verdict("fallback")},
+        ("row:a:aten.add", "float32"): {"eager": verdict("fallback")},
+    }
+    assert share(results, ("eager", "static")) == (1, 2)
+    assert share(results, ("backward",)) == (1, 1)
+    assert "forward: 1 of 2 on the GPU alone (50.0 %)" in table(ABOUT, results)
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "expected"),
+    [("sin", "wrong", True), ("sin", "error", True), ("to_sparse", "error", False), ("to_sparse", "crash", True),
+     ("sin", "fallback", False)],
+)  # fmt: skip
+def test_an_error_with_a_listed_reason_is_no_fault(entry, kind, expected):
+    assert is_bad(entry, verdict(kind)) is expected

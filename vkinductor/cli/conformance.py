@@ -21,6 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="for an entry in a dtype")
+    parser.add_argument("--fast", action="store_true", help="the fixed small choice of entries that CI checks")
+    parser.add_argument(
+        "--today",
+        type=_positive,
+        metavar="N",
+        help="one of N parts, another each day (with --fast: both)",
+    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="begin nothing after that time")
+    parser.add_argument(
+        "--devices", default="", metavar="D,...", help="values of VKINDUCTOR_DEVICE that the workers take turns with"
+    )
     parser.add_argument(
         "--log", type=Path, metavar="FILE", help="results, a line for each; a run goes on where it ended"
     )
@@ -28,14 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0: nothing is wrong, crashes or fails; 1: something does; 2: arguments that fit nothing."""
+    """0: nothing is wrong, crashes or fails without a reason that is listed; 1: something does; 2: bad arguments."""
     try:
-        from vkinductor.conformance import report, samples
+        from vkinductor.conformance import groups, report, samples
         from vkinductor.conformance.entry import NAMES
         from vkinductor.conformance.pool import Task
         from vkinductor.conformance.pool import run as run_tasks
 
         names = _select(samples.names(), arguments.entries)
+        if arguments.fast or arguments.today:
+            of_the_day = groups.of_the_day(names, arguments.today) if arguments.today else []
+            names = list(dict.fromkeys([*(n for n in groups.FAST if arguments.fast and n in names), *of_the_day]))
     except ModuleNotFoundError as error:
         print(f"conformance needs torch's testing parts: {error}; pip install 'vkinductor[dev]'", file=sys.stderr)
         return 2
@@ -71,11 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
         if log is not None:
             log.add(task.entry, task.dtype, found)
         for variant, verdict in found.items():
-            if verdict["verdict"] in ("wrong", "error", "crash"):
+            if report.is_bad(task.entry, verdict):
                 print(f"{task.entry} {task.dtype} {variant}: {verdict['verdict']}: {verdict['detail']}", flush=True)
 
     with Progress(detail=lambda: f"{len(mine)} of {len(tasks)}").stage("checking entries"):
-        run_tasks(tasks, arguments.workers, arguments.timeout, done)
+        devices = [name.strip() for name in arguments.devices.split(",") if name.strip()]
+        run_tasks(tasks, arguments.workers, arguments.timeout, done, devices=devices, seconds=arguments.seconds)
     if log is not None:
         log.close()
     results |= mine
@@ -83,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(", ".join(f"{verdict}: {count}" for verdict, count in found.most_common()))
     if arguments.markdown:
         arguments.markdown.write_text(report.table(about, results))
-    return int(any(found[kind] for kind in ("wrong", "error", "crash")))
+    return int(any(report.is_bad(entry, v) for (entry, _), vs in results.items() for v in vs.values()))
 
 
 def _about(limit: int | None, variants: tuple[str, ...]) -> dict[str, object]:

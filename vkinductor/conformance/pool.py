@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import selectors
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -38,9 +41,10 @@ COMMAND = (sys.executable, "-W", "ignore", "-m", "vkinductor.conformance.worker"
 class Worker:
     """A process that checks tasks one after another, started when there is one. timeout: seconds for a task."""
 
-    def __init__(self, timeout: float, command: Sequence[str] = COMMAND) -> None:
-        self._timeout, self._command = timeout, command
+    def __init__(self, timeout: float, command: Sequence[str] = COMMAND, device: str | None = None) -> None:
+        self._timeout, self._command, self._device = timeout, command, device
         self._process: subprocess.Popen[str] | None = None
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
 
     def check(self, task: Task) -> dict[str, Any]:
         """Verdicts by variant, as JSON has them.
@@ -53,7 +57,8 @@ class Worker:
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=self._errors,
+                env=None if self._device is None else {**os.environ, "VKINDUCTOR_DEVICE": self._device},
                 text=True,
                 bufsize=1,
             )
@@ -74,7 +79,15 @@ class Worker:
             return found
         code = _exit_code(process)
         self.close()
-        raise WorkerDied(f"no answer in {self._timeout:g} s" if code is None else f"the process ended with {code}")
+        if code is None:
+            raise WorkerDied(f"no answer in {self._timeout:g} s")
+        raise WorkerDied(f"the process ended with {code}: {self._last_words()}".rstrip(": "))
+
+    def _last_words(self) -> str:
+        """The last line that workers have written to stderr."""
+        self._errors.seek(0)
+        lines = [line.strip() for line in self._errors if line.strip()]
+        return lines[-1] if lines else ""
 
     def close(self) -> None:
         """End the process."""
@@ -102,17 +115,23 @@ def run(
     timeout: float,
     done: Callable[[Task, dict[str, Any]], None],
     command: Sequence[str] = COMMAND,
+    devices: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> None:
-    """Check all tasks; `done` is called for each, from several threads but never at the same time."""
+    """Check all tasks; `done` is called for each, from several threads but never at the same time.
+
+    devices: the workers take turns with these (values of VKINDUCTOR_DEVICE). seconds: no task is begun after that.
+    """
+    end = time.monotonic() + (float("inf") if seconds is None else seconds)
     left: queue.SimpleQueue[Task] = queue.SimpleQueue()
     for task in tasks:
         left.put(task)
     lock, stop = threading.Lock(), threading.Event()
 
-    def serve() -> None:
-        worker = Worker(timeout, command)
+    def serve(number: int) -> None:
+        worker = Worker(timeout, command, devices[number % len(devices)] if devices else None)
         try:
-            while not stop.is_set():
+            while not stop.is_set() and time.monotonic() < end:
                 try:
                     task = left.get_nowait()
                 except queue.Empty:
@@ -123,7 +142,8 @@ def run(
         finally:
             worker.close()
 
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(max(1, min(workers, len(tasks))))]
+    count = max(1, min(workers, len(tasks)))
+    threads = [threading.Thread(target=serve, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:
         thread.start()
     try:
