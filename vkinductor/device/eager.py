@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import fallback
+from vkinductor.device import fallback, optimizers
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -157,7 +157,7 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
     ("_")."""
     from vkinductor.device.metadata import overload
 
-    for name, kernel in KERNELS.items():
+    for name, kernel in {**KERNELS, **optimizers.KERNELS}.items():
         library.impl(name, kernel, "PrivateUse1")
     for name in HOST_MADE:
         library.impl(name, _host_made(overload(name)), "PrivateUse1")
