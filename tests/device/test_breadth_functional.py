@@ -102,14 +102,14 @@ def test_scan() -> None:
     agree(f, X, MATRIX, compiled=True)
 
 
-@pytest.mark.parametrize("mode", ["generic", "pointwise"])
-def test_associative_scan(mode: str) -> None:
+def test_associative_scan() -> None:
+    """Its generic mode: torch itself refuses the other one on devices but CUDA and XPU."""
     from torch._higher_order_ops.associative_scan import associative_scan
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        return associative_scan(lambda a, b: a * b + a + b, x, dim=1, combine_mode=mode)
+        return associative_scan(lambda a, b: a * b + a + b, x, dim=1, combine_mode="generic")
 
-    # (1 + a)(1 + b) - 1: products of 1 + x. Pointwise mode has no CPU kernel to compare with.
+    # (1 + a)(1 + b) - 1: products of 1 + x.
     expected = (1 + MATRIX).cumprod(1) - 1
     vkinductor.reset_stats()
     torch._dynamo.reset()

@@ -9,8 +9,34 @@ from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 
 
-class VulkanWrapper(PythonWrapperCodegen):
-    """PythonWrapperCodegen that launches Vulkan kernels and allocates Vulkan buffers."""
+class _Vulkan(PythonWrapperCodegen):
+    """What programs and subgraphs write alike: launches of Vulkan kernels, allocations of Vulkan buffers."""
+
+    def make_allocation(
+        self,
+        name: str,
+        device: Any,
+        dtype: Any,
+        shape: Any,
+        stride: Any,
+        allocation_shape: Any = None,
+        is_pinned: bool = False,
+    ) -> str:
+        if device.type != "vulkan":
+            return super().make_allocation(name, device, dtype, shape, stride, allocation_shape, is_pinned)
+        shape_text = self.codegen_python_shape_tuple(shape)
+        allocated = self.codegen_python_shape_tuple(shape if allocation_shape is None else allocation_shape)
+        stride_text = self.codegen_python_shape_tuple(stride)
+        line = f"{name} = empty_strided_vulkan({allocated}, {stride_text}, {dtype})"
+        return line if allocated == shape_text else f"{line}.as_strided({shape_text}, {stride_text})"
+
+    def write_kernel_call(self, name: str, args: list[str], items: str) -> None:
+        """One launch: ``name.run(args..., items of x)``."""
+        self.writeline(f"{name}.run({', '.join([*args, items])})")
+
+
+class VulkanWrapper(_Vulkan):
+    """A whole program."""
 
     @staticmethod
     def create(
@@ -42,30 +68,8 @@ class VulkanWrapper(PythonWrapperCodegen):
             strip=True,
         )
 
-    def make_allocation(
-        self,
-        name: str,
-        device: Any,
-        dtype: Any,
-        shape: Any,
-        stride: Any,
-        allocation_shape: Any = None,
-        is_pinned: bool = False,
-    ) -> str:
-        if device.type != "vulkan":
-            return super().make_allocation(name, device, dtype, shape, stride, allocation_shape, is_pinned)
-        shape_text = self.codegen_python_shape_tuple(shape)
-        allocated = self.codegen_python_shape_tuple(shape if allocation_shape is None else allocation_shape)
-        stride_text = self.codegen_python_shape_tuple(stride)
-        line = f"{name} = empty_strided_vulkan({allocated}, {stride_text}, {dtype})"
-        return line if allocated == shape_text else f"{line}.as_strided({shape_text}, {stride_text})"
 
-    def write_kernel_call(self, name: str, args: list[str], items: str) -> None:
-        """One launch: ``name.run(args..., items of x)``."""
-        self.writeline(f"{name}.run({', '.join([*args, items])})")
-
-
-class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
+class VulkanSubgraphWrapper(_Vulkan, SubgraphPythonWrapperCodegen):
     """The same inside a subgraph: a partition, or the body of a nested region, a branch or a loop.
 
     All of them are functions of a list and can be recorded; a body that is more than kernels refuses its capture.
@@ -79,9 +83,6 @@ class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
         if self.recording:
             self.prefix.writeline("@recorded")
         return super().write_launcher_fn_call_get_indent()
-
-    make_allocation = VulkanWrapper.make_allocation
-    write_kernel_call = VulkanWrapper.write_kernel_call
 
 
 class VulkanDeviceOps(DeviceOpOverrides):

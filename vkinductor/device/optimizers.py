@@ -1,7 +1,7 @@
 """Kernels of torch's fused optimizers and of gradient scaling: operators over lists of tensors, in foreach operators.
 
-Each is torch's own update rule, as torch.optim's documentation states it. A step with ``found_inf`` set changes nothing,
-and nobody waits for the device to find that out.
+Each is torch's own update rule, as torch.optim's documentation states it. A step with ``found_inf`` set changes
+nothing, and nobody waits for the device to find that out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-Tensors = Sequence[torch.Tensor]
+Tensors = list[torch.Tensor]
 
 
 @contextlib.contextmanager
