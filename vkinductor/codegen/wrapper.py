@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch._inductor import config, ir
 from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen, WrapperLine
@@ -29,8 +30,74 @@ class _Indented(WrapperLine):
         code.do_indent()
 
 
-class VulkanWrapper(PythonWrapperCodegen):
-    """PythonWrapperCodegen that launches Vulkan kernels and allocates Vulkan buffers."""
+class _Vulkan(PythonWrapperCodegen):
+    """What programs and subgraphs write alike: launches of Vulkan kernels, allocations of Vulkan buffers."""
+
+    checked_launches: list[tuple[str, str, list[list[str]]]]
+
+    def make_allocation(
+        self,
+        name: str,
+        device: Any,
+        dtype: Any,
+        shape: Any,
+        stride: Any,
+        allocation_shape: Any = None,
+        is_pinned: bool = False,
+    ) -> str:
+        if device.type != "vulkan":
+            # Inductor pins what is copied to without blocking; this device has no allocator for that.
+            pinned = is_pinned and torch.cuda.is_available()
+            return super().make_allocation(name, device, dtype, shape, stride, allocation_shape, pinned)
+        shape_text = self.codegen_python_shape_tuple(shape)
+        allocated = self.codegen_python_shape_tuple(shape if allocation_shape is None else allocation_shape)
+        stride_text = self.codegen_python_shape_tuple(stride)
+        line = f"{name} = empty_strided_vulkan({allocated}, {stride_text}, {dtype})"
+        return line if allocated == shape_text else f"{line}.as_strided({shape_text}, {stride_text})"
+
+    def write_kernel_call(self, name: str, args: list[str], items: str) -> None:
+        """One launch: ``name.run(args..., items of x)``."""
+        self.writeline(f"{name}.run({', '.join([*args, items])})")
+
+    def checked_launch(self, kernel: str, buffers: list[list[str]]) -> int:
+        """The number of a launch that reports indices of these buffers."""
+        node = V.graph.scheduler.current_node if V.graph.scheduler is not None else None
+        nodes = () if node is None else node.get_nodes()
+        where = fallbacks.position(origin for n in nodes for origin in getattr(n.node, "origins", None) or ())
+        self.checked_launches.append((kernel, where, buffers))
+        return len(self.checked_launches) - 1
+
+    def enter_extern(self, node: Any) -> Callable[[], None] | None:
+        """Before an operator that is no kernel of ours: the policy of the graph, if it has one, holds around it.
+
+        Returns what is to be called after it. Raises FallbackError when it is certain to run on the CPU and must not.
+        """
+        if isinstance(node, ir.MultiOutput) or not fallbacks.is_on_device(node):
+            return self._learning(node)
+        note_extern(node)
+        policy = setting("fallback")
+        if not policy:
+            return self._learning(node)
+        if policy == "error":
+            fallbacks.forbid(node)
+        self.writeline(_Indented(f"with fallback_site({policy!r}, {fallbacks.node_position(node)!r}):"))
+        after = self._learning(node)
+
+        def leave() -> None:
+            self.writeline(_Indented(None))
+            if after is not None:
+                after()
+
+        return leave
+
+    def _learning(self, node: Any) -> Callable[[], None] | None:
+        """Tells a graph that is checked what an operator has computed that is no kernel of ours."""
+        found = checks.note_extern(self.checked, node) if hasattr(self, "checked") else None
+        return None if found is None else lambda: self.writeline(f"checks.learn({found[0]!r}, {found[1]})")
+
+
+class VulkanWrapper(_Vulkan):
+    """A whole program."""
 
     @staticmethod
     def create(
@@ -51,7 +118,7 @@ class VulkanWrapper(PythonWrapperCodegen):
         # Asked here: Inductor does not partition subgraphs and switches the option off while it writes them.
         self.recording = bool(config.graph_partition)
         # Launches that report indices out of range: kernel, source line, buffers of each check.
-        self.checked_launches: list[tuple[str, str, list[list[str]]]] = []
+        self.checked_launches = []
 
     def write_header(self) -> None:
         super().write_header()
@@ -85,71 +152,13 @@ class VulkanWrapper(PythonWrapperCodegen):
             parts = [f"{buffer!r}: ({node!r}, {variable})" for buffer, (node, variable) in buffers.items()]
             self.writeline(f"checks.compare({number}, {{{', '.join(parts)}}})")
 
-    def checked_launch(self, kernel: str, buffers: list[list[str]]) -> int:
-        """The number of a launch that reports indices of these buffers."""
-        node = V.graph.scheduler.current_node if V.graph.scheduler is not None else None
-        nodes = () if node is None else node.get_nodes()
-        where = fallbacks.position(origin for n in nodes for origin in getattr(n.node, "origins", None) or ())
-        self.checked_launches.append((kernel, where, buffers))
-        return len(self.checked_launches) - 1
-
     def generate_return(self, output_refs: list[str]) -> None:
         if self.checked_launches:
             self.wrapper_call.writeline(f"report_indices(index_errors, {self.checked_launches!r})")
         super().generate_return(output_refs)
 
-    def make_allocation(
-        self,
-        name: str,
-        device: Any,
-        dtype: Any,
-        shape: Any,
-        stride: Any,
-        allocation_shape: Any = None,
-        is_pinned: bool = False,
-    ) -> str:
-        if device.type != "vulkan":
-            return super().make_allocation(name, device, dtype, shape, stride, allocation_shape, is_pinned)
-        shape_text = self.codegen_python_shape_tuple(shape)
-        allocated = self.codegen_python_shape_tuple(shape if allocation_shape is None else allocation_shape)
-        stride_text = self.codegen_python_shape_tuple(stride)
-        line = f"{name} = empty_strided_vulkan({allocated}, {stride_text}, {dtype})"
-        return line if allocated == shape_text else f"{line}.as_strided({shape_text}, {stride_text})"
 
-    def enter_extern(self, node: Any) -> Callable[[], None] | None:
-        """Before an operator that is no kernel of ours: the policy of the graph, if it has one, holds around it.
-
-        Returns what is to be called after it. Raises FallbackError when it is certain to run on the CPU and must not.
-        """
-        if isinstance(node, ir.MultiOutput) or not fallbacks.is_on_device(node):
-            return self._learning(node)
-        note_extern(node)
-        policy = setting("fallback")
-        if not policy:
-            return self._learning(node)
-        if policy == "error":
-            fallbacks.forbid(node)
-        self.writeline(_Indented(f"with fallback_site({policy!r}, {fallbacks.node_position(node)!r}):"))
-        after = self._learning(node)
-
-        def leave() -> None:
-            self.writeline(_Indented(None))
-            if after is not None:
-                after()
-
-        return leave
-
-    def _learning(self, node: Any) -> Callable[[], None] | None:
-        """Tells a graph that is checked what an operator has computed that is no kernel of ours."""
-        found = checks.note_extern(self.checked, node) if hasattr(self, "checked") else None
-        return None if found is None else lambda: self.writeline(f"checks.learn({found[0]!r}, {found[1]})")
-
-    def write_kernel_call(self, name: str, args: list[str], items: str) -> None:
-        """One launch: ``name.run(args..., items of x)``."""
-        self.writeline(f"{name}.run({', '.join([*args, items])})")
-
-
-class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
+class VulkanSubgraphWrapper(_Vulkan, SubgraphPythonWrapperCodegen):
     """The same inside a subgraph: a partition, or the body of a nested region, a branch or a loop.
 
     All of them are functions of a list and can be recorded; a body that is more than kernels refuses its capture.
@@ -164,12 +173,6 @@ class VulkanSubgraphWrapper(SubgraphPythonWrapperCodegen):
         if self.recording:
             self.prefix.writeline("@recorded")
         return super().write_launcher_fn_call_get_indent()
-
-    make_allocation = VulkanWrapper.make_allocation
-    write_kernel_call = VulkanWrapper.write_kernel_call
-    checked_launch = VulkanWrapper.checked_launch
-    enter_extern = VulkanWrapper.enter_extern
-    _learning = VulkanWrapper._learning
 
 
 class VulkanDeviceOps(DeviceOpOverrides):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import counted, fallback
+from vkinductor.device import counted, fallback, optimizers
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -147,7 +147,13 @@ def _sdp_choice(*args: Any, **kwargs: Any) -> int:
     return _SDP_MATH
 
 
+def _zeros(size: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> torch.Tensor:
+    """`_efficientzerotensor`, the tangent of a constant in forward mode: here with memory behind it."""
+    return torch.zeros(size, dtype=dtype, device=device)
+
+
 KERNELS: dict[str, Any] = {
+    "_efficientzerotensor": _zeros,
     "convolution_overrideable": _convolution,
     "convolution_backward_overrideable": _convolution_backward,
     "_fused_sdp_choice": _sdp_choice,
@@ -174,7 +180,7 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
     ("_")."""
     from vkinductor.device.metadata import overload
 
-    for name, kernel in (KERNELS | counted.kernels(dispatch)).items():
+    for name, kernel in {**KERNELS, **optimizers.KERNELS, **counted.kernels(dispatch)}.items():
         library.impl(name, kernel, "PrivateUse1")
     for name in HOST_MADE:
         library.impl(name, _host_made(overload(name)), "PrivateUse1")
