@@ -1,8 +1,8 @@
 """Atomics for scatters, by what the device offers.
 
 Additions are native where there is an instruction, otherwise a compare-and-swap loop over the word that holds the
-element (lib/atomics.glsl); so are all other reductions. Floating-point sums and products depend on the order of arrival,
-as on every GPU.
+element (lib/atomics.glsl); so are all other reductions. Floating-point sums and products depend on the order of
+arrival, as on every GPU.
 """
 
 from __future__ import annotations

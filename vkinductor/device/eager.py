@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import counted, fallback
+from vkinductor.device import counted, distributions, fallback, histograms
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -157,7 +157,8 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
     ("_")."""
     from vkinductor.device.metadata import overload
 
-    for name, kernel in (KERNELS | counted.kernels(dispatch)).items():
+    families = KERNELS | counted.kernels(dispatch) | distributions.kernels(dispatch) | histograms.KERNELS
+    for name, kernel in families.items():
         library.impl(name, kernel, "PrivateUse1")
     for name in HOST_MADE:
         library.impl(name, _host_made(overload(name)), "PrivateUse1")
