@@ -7,6 +7,8 @@ arrival, as on every GPU.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.utils import upcast_compute_type
@@ -19,7 +21,7 @@ from .ops import GlslOverrides, bits_of, from_bits
 from .types import glsl_type
 
 # Store modes of Inductor's (atomic_mul is ours) and what combines the old element and the new value.
-COMBINE = {
+COMBINE: dict[str, Any] = {
     "atomic_max": GlslOverrides.maximum,
     "atomic_min": GlslOverrides.minimum,
     "atomic_mul": GlslOverrides.mul,

@@ -38,7 +38,6 @@ _AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
         scatters.with_every_dtype,
     ),
     torch.ops.prims._unsafe_index_put_: scatters.with_every_dtype,
-    aten.var_mean: lambda original: functools.partial(_var_mean, original),
 }
 
 
@@ -48,6 +47,7 @@ def register() -> None:
         _wrap(packet, functools.partial(_dispatch, ours))
     for packet, around in _AROUND.items():
         _wrap(packet, lambda original, around=around: _dispatch(around(original), original))
+    _wrap(aten.var_mean, lambda original: _dispatch(functools.partial(_var_mean, original), original))
     for packet in (aten.argmax, aten.argmin):
         _wrap(packet, _flat)
 

@@ -13,6 +13,7 @@ import torch
 
 from vkinductor.device import random
 from vkinductor.device.counted import into
+from vkinductor.device.registry import registry
 
 Dispatch = Callable[..., Any]
 
@@ -42,6 +43,11 @@ class _Draw:
 
     def _numbers(self, shape: Sequence[int], kind: str, device: torch.device, generator: Any) -> torch.Tensor:
         """float32 of this shape: "rand" uniform in [0, 1), "randn" normal."""
+        if registry.compile_op is None:
+            op = torch.ops.aten.rand.generator if kind == "rand" else torch.ops.aten.randn.generator
+            return random.run_seeded(op, (list(shape),), {"generator": generator}).to(device)
+        from torch._inductor import inductor_prims  # noqa: F401  registers the operator that draws
+
         op = torch.ops.aten.randint.low_generator
         seed = random.run_seeded(op, (-(2**62), 2**62, ()), {"generator": generator, "dtype": torch.int64})
         return self.dispatch(torch.ops.prims.inductor_random.default, list(shape), seed.to(device), kind)

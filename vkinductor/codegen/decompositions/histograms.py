@@ -14,11 +14,11 @@ aten = torch.ops.aten
 def _range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
     """The ends as tensors: those of the data where none are given, half or one apart where they coincide."""
     if low == high and low == 0 and x.shape.numel():
-        ends = x.min(), x.max()
+        low, high = x.min(), x.max()
     else:
-        ends = tuple(torch.full((), v, dtype=x.dtype, device=x.device) for v in (low, high))
-    same = ends[0] == ends[1]
-    return torch.where(same, ends[0] - 1, ends[0]), torch.where(same, ends[1] + 1, ends[1])
+        low, high = (torch.full((), v, dtype=x.dtype, device=x.device) for v in (low, high))
+    same = low == high
+    return torch.where(same, low - 1, low), torch.where(same, high + 1, high)
 
 
 def _count(place: Any, inside: Any, bins: int, weight: Any) -> Any:
