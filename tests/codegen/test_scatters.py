@@ -143,3 +143,7 @@ def test_clamp_between_zero_and_a_number_that_varies():
     x = torch.arange(9)
     for high in (3, 4, 5):
         same(x.to("vulkan").clamp(0, high), x.clamp(0, high))
+
+
+def test_a_copy_to_the_cpu_that_need_not_block():
+    check(lambda x: (x * 2).to("cpu", non_blocking=True), torch.arange(5.0))

@@ -46,7 +46,7 @@ def register() -> None:
     for packet, ours in _LOWERINGS.items():
         _wrap(packet, functools.partial(_dispatch, ours))
     for packet, around in _AROUND.items():
-        _wrap(packet, lambda original, around=around: _dispatch(around(original), original))
+        _wrap(packet, functools.partial(_around, around))
     _wrap(aten.var_mean, lambda original: _dispatch(functools.partial(_var_mean, original), original))
     for packet in (aten.argmax, aten.argmin):
         _wrap(packet, _flat)
@@ -78,6 +78,10 @@ def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
 
     lower.vkinductor = True  # type: ignore[attr-defined]
     return lower
+
+
+def _around(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    return _dispatch(around(original), original)
 
 
 def _var_mean(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:

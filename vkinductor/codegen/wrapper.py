@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch._inductor import config
 from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
@@ -53,7 +54,10 @@ class VulkanWrapper(PythonWrapperCodegen):
         is_pinned: bool = False,
     ) -> str:
         if device.type != "vulkan":
-            return super().make_allocation(name, device, dtype, shape, stride, allocation_shape, is_pinned)
+            # Inductor pins what is copied to without blocking; this device has no allocator for that.
+            return PythonWrapperCodegen.make_allocation(
+                self, name, device, dtype, shape, stride, allocation_shape, is_pinned and torch.cuda.is_available()
+            )
         shape_text = self.codegen_python_shape_tuple(shape)
         allocated = self.codegen_python_shape_tuple(shape if allocation_shape is None else allocation_shape)
         stride_text = self.codegen_python_shape_tuple(stride)
