@@ -38,16 +38,19 @@ def test_distributions_and_seeds() -> None:
     p = torch.linspace(0, 1, N)
     for name in ("bernoulli", "bernoulli_"):
         assert set(first[name].unique().tolist()) == {0.0, 1.0}
-        assert abs(first[name].mean() - 0.5) < 0.03 and abs((first[name] * p).mean() - 1 / 3) < 0.03
+        assert abs(first[name].mean() - 0.5) < 0.03
+        assert abs((first[name] * p).mean() - 1 / 3) < 0.03
     for name in ("mean", "std", "both"):
-        assert abs(first[name].mean()) < 0.06 and abs(first[name].std() - 1) < 0.06, name
+        assert abs(first[name].mean()) < 0.06, name
+        assert abs(first[name].std() - 1) < 0.06, name
     for name in ("one", "replaced"):
         shares = torch.bincount(first[name].flatten(), minlength=4) / first[name].numel()
         torch.testing.assert_close(shares, torch.tensor([0.1, 0.0, 0.3, 0.6]), rtol=0, atol=0.03)
         assert shares[1] == 0
     assert (first["three"].sort(1).values == torch.tensor([0, 2, 3])).all()
     assert abs((first["three"][:, 0] == 3).float().mean() - 0.6) < 0.03
-    assert first["rrelu"].min() >= -1 / 3 and first["rrelu"].max() <= -1 / 8
+    assert first["rrelu"].min() >= -1 / 3
+    assert first["rrelu"].max() <= -1 / 8
 
 
 def test_generators_and_errors() -> None:

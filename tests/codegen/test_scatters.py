@@ -36,7 +36,7 @@ def test_reductions(dtype):
     both(f, *arguments(dtype))
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.int64, torch.float16), ids=name_of)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.float16], ids=name_of)
 def test_indices_of_one_dimension(dtype):
     def f(x, index, source):
         index = index[:, 0]

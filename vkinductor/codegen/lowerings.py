@@ -47,6 +47,7 @@ def register() -> None:
         _wrap(packet, functools.partial(_dispatch, ours))
     for packet, around in _AROUND.items():
         _wrap(packet, functools.partial(_around, around))
+    _wrap(torch.ops.prims.device_put, lambda original: _dispatch(functools.partial(_blocking, original), original))
     _wrap(aten.var_mean, lambda original: _dispatch(functools.partial(_var_mean, original), original))
     for packet in (aten.argmax, aten.argmin):
         _wrap(packet, _flat)
@@ -82,6 +83,11 @@ def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _around(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     return _dispatch(around(original), original)
+
+
+def _blocking(original: Callable[..., Any], x: Any, device: Any, non_blocking: bool = False) -> Any:
+    """A copy that need not block would be waited for through an event, which a device in Python cannot offer."""
+    return original(x, device)
 
 
 def _var_mean(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
