@@ -1,11 +1,13 @@
 """Atomics for scatters, by what the device offers.
 
 Additions are native where there is an instruction, otherwise a compare-and-swap loop over the word that holds the
-element (lib/atomics.glsl); so are all other reductions. Floating-point sums and products depend on the order of arrival,
-as on every GPU.
+element (lib/atomics.glsl); so are all other reductions. Floating-point sums and products depend on the order of
+arrival, as on every GPU.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch._inductor.codegen.common import CSEVariable
@@ -19,7 +21,7 @@ from .ops import GlslOverrides, bits_of, from_bits
 from .types import glsl_type
 
 # Store modes of Inductor's (atomic_mul is ours) and what combines the old element and the new value.
-COMBINE = {
+COMBINE: dict[str, Any] = {
     "atomic_max": GlslOverrides.maximum,
     "atomic_min": GlslOverrides.minimum,
     "atomic_mul": GlslOverrides.mul,

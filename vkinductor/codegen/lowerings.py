@@ -42,7 +42,6 @@ _AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
         scatters.with_every_dtype,
     ),
     torch.ops.prims._unsafe_index_put_: scatters.with_every_dtype,
-    aten.var_mean: lambda original: functools.partial(_var_mean, original),
 }
 
 
@@ -54,6 +53,11 @@ def register() -> None:
         _wrap(names, functools.partial(_dispatch, ours))
     for packet, around in _AROUND.items():
         _wrap(_all(packet), functools.partial(_dispatch_around, around))
+    _wrap(
+        _all(torch.ops.prims.device_put),
+        lambda original: _dispatch(functools.partial(_blocking, original), original),
+    )
+    _wrap(_all(aten.var_mean), lambda original: _dispatch(functools.partial(_var_mean, original), original))
     for packet in (aten.argmax, aten.argmin):
         _wrap(_all(packet), _flat)
 
@@ -92,6 +96,15 @@ def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
 
     lower.vkinductor = True  # type: ignore[attr-defined]
     return lower
+
+
+def _around(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    return _dispatch(around(original), original)
+
+
+def _blocking(original: Callable[..., Any], x: Any, device: Any, non_blocking: bool = False) -> Any:
+    """A copy that need not block would be waited for through an event, which a device in Python cannot offer."""
+    return original(x, device)
 
 
 def _var_mean(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:

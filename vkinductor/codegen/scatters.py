@@ -99,7 +99,8 @@ def _scatter(x: Any, dim: int, index: Any, src: Any, reduce: str | None, include
         if ir.try_get_name(target) in src.get_read_names():
             src.realize()
     index_at = index.make_loader()
-    size = target.get_size()
+    size, device = target.get_size(), target.get_device()
+    assert device is not None
 
     def place(at: Any) -> Any:
         indirect = list(at)
@@ -108,7 +109,7 @@ def _scatter(x: Any, dim: int, index: Any, src: Any, reduce: str | None, include
 
     def write(value: Callable[..., Any], mode: Any) -> None:
         data = ir.Scatter(
-            device=target.get_device(), dtype=dtype, inner_fn=value, ranges=index.get_size(), output_indexer=place,
+            device=device, dtype=dtype, inner_fn=value, ranges=index.get_size(), output_indexer=place,
             scatter_mode=mode,
         )  # fmt: skip
         buffer = ir.ComputedBuffer(name=None, layout=ir.MutationLayoutSHOULDREMOVE(target), data=data)

@@ -23,9 +23,9 @@ def kernels(dispatch: Dispatch) -> dict[str, Callable[..., Any]]:
     """The kernels by the operators' names. ``dispatch``: runs an operator that has none of its own."""
     return {
         "nonzero": nonzero,
-        "nonzero.out": _out(nonzero),
+        "nonzero.out": into(nonzero),
         "masked_select": masked_select,
-        "masked_select.out": _out(masked_select),
+        "masked_select.out": into(masked_select),
         "equal": equal,
         "bincount": bincount,
         "index.Tensor": functools.partial(_index, dispatch),
@@ -33,9 +33,11 @@ def kernels(dispatch: Dispatch) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _out(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def write(*args: Any, out: torch.Tensor) -> torch.Tensor:
-        result = kernel(*args)
+def into(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The out= form of ``kernel``."""
+
+    def write(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        result = kernel(*args, **kwargs)
         return out.resize_(result.shape).copy_(result)
 
     return write

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import counted, fallback, optimizers
+from vkinductor.device import counted, distributions, fallback, histograms, optimizers
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -180,7 +180,8 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
     ("_")."""
     from vkinductor.device.metadata import overload
 
-    for name, kernel in {**KERNELS, **optimizers.KERNELS, **counted.kernels(dispatch)}.items():
+    made = counted.kernels(dispatch) | distributions.kernels(dispatch)
+    for name, kernel in (KERNELS | optimizers.KERNELS | histograms.KERNELS | made).items():
         library.impl(name, kernel, "PrivateUse1")
     for name in HOST_MADE:
         library.impl(name, _host_made(overload(name)), "PrivateUse1")

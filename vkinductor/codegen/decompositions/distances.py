@@ -26,7 +26,7 @@ def _norm(difference: Any, p: float) -> Any:
 
 
 def _slope(difference: Any, distance: Any, p: float) -> Any:
-    """The derivative of the p-norm by each component; zero where the norm has none. ``distance`` has a last dimension 1."""
+    """The derivative of the p-norm by each component, zero where there is none. ``distance`` ends in a dimension 1."""
     sign = difference.sign()
     if p == 0:
         return torch.zeros_like(difference)

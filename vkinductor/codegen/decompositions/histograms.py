@@ -1,4 +1,5 @@
-"""Histograms over equal bins: counts are scattered, one slot takes what lies outside."""
+"""torch.histc: counts are scattered, one slot takes what lies outside. The other histograms lack the
+meta functions that graphs need: they are kernels of the device (device/histograms.py)."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ aten = torch.ops.aten
 def _range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
     """The ends as tensors: those of the data where none are given, half or one apart where they coincide."""
     if low == high and low == 0 and x.shape.numel():
-        ends = x.min(), x.max()
+        low, high = x.min(), x.max()
     else:
-        ends = tuple(torch.full((), v, dtype=x.dtype, device=x.device) for v in (low, high))
-    same = ends[0] == ends[1]
-    return torch.where(same, ends[0] - 1, ends[0]), torch.where(same, ends[1] + 1, ends[1])
+        low, high = (torch.full((), v, dtype=x.dtype, device=x.device) for v in (low, high))
+    same = low == high
+    return torch.where(same, low - 1, low), torch.where(same, high + 1, high)
 
 
 def _count(place: Any, inside: Any, bins: int, weight: Any) -> Any:
@@ -33,32 +34,6 @@ def _histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
     return _count(place, inside, bins, torch.ones((), dtype=x.dtype, device=x.device))
 
 
-def _edges(low: Any, high: Any, bins: int) -> Any:
-    """As torch.linspace: from the nearer end."""
-    at = torch.arange(bins + 1, device=low.device)
-    step = (high - low) / bins
-    return torch.where(at < (bins + 1) // 2, low + step * at, high - step * (bins - at))
-
-
-def _histogram(x: Any, bins: int = 100, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
-    flat = x.reshape(-1)
-    low, high = (
-        _range(flat, *(range or (0, 0)))
-        if range is None
-        else (torch.full((), v, dtype=x.dtype, device=x.device) for v in range)
-    )
-    edges = _edges(low, high, bins)
-    inside = (flat >= low) & (flat <= high)
-    place = ((flat - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
-    # Rounding may have missed by one.
-    place = place - (flat < edges[place]).to(torch.int64) + (flat >= edges[place + 1]).to(torch.int64)
-    place = place.clamp(0, bins - 1)
-    one = torch.ones((), dtype=x.dtype, device=x.device)
-    counts = _count(place, inside, bins, one if weight is None else weight.reshape(-1))
-    return (counts / (counts.sum() * (edges[1:] - edges[:-1])) if density else counts), edges
-
-
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.histc.default: _histc,
-    aten.histogram.bin_ct: _histogram,
 }

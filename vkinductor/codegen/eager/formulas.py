@@ -28,9 +28,12 @@ def _lerp(x: Any, y: Any, weight: Any) -> Any:
 
 
 def _clamp(x: Any, low: Any = None, high: Any = None) -> Any:
+    # Only numbers that may vary are tensors: 0 and 1 stay what they are.
     if low is not None:
-        x = torch.maximum(x, low)
-    return x if high is None else torch.minimum(x, high)
+        x = torch.clamp_min(x, low) if isinstance(low, (int, float)) else torch.maximum(x, low)
+    if high is not None:
+        x = torch.clamp_max(x, high) if isinstance(high, (int, float)) else torch.minimum(x, high)
+    return x
 
 
 # Arguments are as in the operator's schema; tensors and numbers are tensors of one dtype, in which it is computed.

@@ -17,7 +17,7 @@ from torch.fx.node import map_aggregate
 
 from vkinductor.runtime.errors import OperatorError, find
 
-from ..decompositions import OURS, table
+from ..decompositions import table
 from ..settings import FIXED
 from . import graph
 from .formulas import COMPUTE
@@ -204,12 +204,7 @@ class _Compilation:
         filled: Any = [map_aggregate(part, fill) for part in (args, kwargs, written)]
         try:
             with self.mode, torch.no_grad(), enable_python_dispatcher(), _quiet():
-                try:
-                    result = target(*filled[0], **filled[1])
-                except (UnsupportedOperatorException, NotImplementedError):
-                    if target not in OURS:  # an operator without a meta function
-                        raise
-                    result = OURS[target](*filled[0], **filled[1])
+                result = target(*filled[0], **filled[1])
         except (
             DataDependentOutputException,
             DynamicOutputShapeException,

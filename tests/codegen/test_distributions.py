@@ -1,0 +1,73 @@
+"""Random numbers whose parameters are tensors: repeatable from a seed, and of the right distribution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+DEVICE = "vulkan"
+N = 4000
+
+
+def draw() -> dict[str, torch.Tensor]:
+    p = torch.linspace(0, 1, N).to(DEVICE)
+    weights = torch.tensor([0.1, 0.0, 0.3, 0.6], device=DEVICE).expand(N, 4)
+    made = {
+        "bernoulli": torch.bernoulli(p),
+        "bernoulli_": torch.empty(N, device=DEVICE).bernoulli_(p),
+        "mean": torch.normal(p, 1.0) - p,
+        "std": torch.normal(0.0, p + 0.5) / (p + 0.5),
+        "both": (torch.normal(p, p + 0.5) - p) / (p + 0.5),
+        "one": torch.multinomial(weights, 1),
+        "replaced": torch.multinomial(weights, 5, replacement=True),
+        "three": torch.multinomial(weights, 3),
+        "rrelu": torch.nn.functional.rrelu(-torch.ones(N, device=DEVICE), training=True),
+    }
+    return {name: value.cpu() for name, value in made.items()}
+
+
+def test_distributions_and_seeds() -> None:
+    torch.manual_seed(4)
+    first = draw()
+    torch.manual_seed(4)
+    again = draw()
+    other = draw()
+    for name, value in first.items():
+        assert torch.equal(value, again[name]), name
+        assert not torch.equal(value, other[name]), name
+    p = torch.linspace(0, 1, N)
+    for name in ("bernoulli", "bernoulli_"):
+        assert set(first[name].unique().tolist()) == {0.0, 1.0}
+        assert abs(first[name].mean() - 0.5) < 0.03
+        assert abs((first[name] * p).mean() - 1 / 3) < 0.03
+    for name in ("mean", "std", "both"):
+        assert abs(first[name].mean()) < 0.06, name
+        assert abs(first[name].std() - 1) < 0.06, name
+    for name in ("one", "replaced"):
+        shares = torch.bincount(first[name].flatten(), minlength=4) / first[name].numel()
+        torch.testing.assert_close(shares, torch.tensor([0.1, 0.0, 0.3, 0.6]), rtol=0, atol=0.03)
+        assert shares[1] == 0
+    assert (first["three"].sort(1).values == torch.tensor([0, 2, 3])).all()
+    assert abs((first["three"][:, 0] == 3).float().mean() - 0.6) < 0.03
+    assert first["rrelu"].min() >= -1 / 3
+    assert first["rrelu"].max() <= -1 / 8
+
+
+def test_generators_and_errors() -> None:
+    p = torch.rand(50, device=DEVICE)
+    drawn = [torch.bernoulli(p, generator=torch.Generator().manual_seed(9)).cpu() for _ in range(2)]
+    assert torch.equal(*drawn)
+    with pytest.raises(RuntimeError, match="sums to 0"):
+        torch.multinomial(torch.zeros(3, device=DEVICE), 1)
+    with pytest.raises(RuntimeError, match="replacement"):
+        torch.multinomial(p, 51)
+    with pytest.raises(RuntimeError, match="std"):
+        torch.normal(p, -p - 1)
+
+
+def test_rrelu_gradient() -> None:
+    x = torch.tensor([-1.0, 2.0, -3.0], device=DEVICE, requires_grad=True)
+    y = torch.nn.functional.rrelu(x, training=True)
+    y.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close((x.detach() * x.grad).cpu(), y.detach().cpu())

@@ -1,0 +1,29 @@
+"""Operators that torch composes in a way of its own for each device."""
+
+from __future__ import annotations
+
+import torch
+
+DEVICE = "vulkan"
+
+
+def test_split_at_positions_on_the_device() -> None:
+    x = torch.arange(10.0, device=DEVICE, requires_grad=True)
+    parts = torch.tensor_split(x, torch.tensor([2, 5], device=DEVICE))
+    assert [p.tolist() for p in parts] == [p.tolist() for p in torch.tensor_split(torch.arange(10.0), (2, 5))]
+    parts[1].sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0, 0, 1, 1, 1, 0, 0, 0, 0, 0]
+    assert len(torch.tensor_split(x, torch.tensor(3, device=DEVICE))) == 3
+
+
+def test_pinned_memory() -> None:
+    """Pinning is nothing here, and a copy that need not block is right when it is read."""
+    x = torch.randn(3, 4)
+    assert torch.equal(x.pin_memory().to(DEVICE, non_blocking=True).to("cpu", non_blocking=True), x)
+    half = x.to(DEVICE).t().to(torch.float64, non_blocking=True)
+    assert half.stride() == (1, 4)
+    assert half.dtype == torch.float64
+    data = torch.utils.data.TensorDataset(torch.arange(6.0))
+    batches = [batch.to(DEVICE) for (batch,) in torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True)]
+    assert torch.cat(batches).tolist() == list(range(6))
