@@ -324,7 +324,14 @@ class VulkanKernel(SIMDKernel):
         self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(3))
 
     def bucketize(
-        self, values: Any, boundaries: Any, first: Any, dtype: Any, right: bool, sorter: Any = None, sorter_first: Any = None
+        self,
+        values: Any,
+        boundaries: Any,
+        first: Any,
+        dtype: Any,
+        right: bool,
+        sorter: Any = None,
+        sorter_first: Any = None,
     ) -> CSEVariable:
         """Binary search (see search.py)."""
         return search.bucketize(self, values, boundaries, first, dtype, right, sorter, sorter_first)

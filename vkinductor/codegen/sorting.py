@@ -48,7 +48,9 @@ def _common(kernel: VulkanTemplateKernel, dim: int, descending: bool) -> dict[st
     }
 
 
-def _plan_blocks(kernel: VulkanTemplateKernel, dim: int, descending: bool, block: int) -> tuple[str, dict[str, Any], Any]:
+def _plan_blocks(
+    kernel: VulkanTemplateKernel, dim: int, descending: bool, block: int
+) -> tuple[str, dict[str, Any], Any]:
     context = _common(kernel, dim, descending)
     size = kernel.inputs[0].get_size()
     total = sympy_product([s for d, s in enumerate(size) if d != dim]) * ceildiv(size[dim], block)
