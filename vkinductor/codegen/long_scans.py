@@ -56,7 +56,7 @@ def create(
         def nothing(index: Sequence[Any]) -> Any:
             return ops.constant(0.0, torch.float32)
 
-        high, _low = create(
+        high, _ = create(
             whole,
             inner_fns=(*inner_fns, nothing),
             size=size,

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import counted, distributions, fallback, histograms, optimizers
+from vkinductor.device import counted, distributions, fallback, histograms, optimizers, unique
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -157,6 +157,7 @@ KERNELS: dict[str, Any] = {
     "convolution_overrideable": _convolution,
     "convolution_backward_overrideable": _convolution_backward,
     "_fused_sdp_choice": _sdp_choice,
+    **unique.KERNELS,
 }
 
 # Keys of tensors that are not dense: whatever reaches them is refused.
