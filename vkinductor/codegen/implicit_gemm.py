@@ -58,7 +58,7 @@ class Problem:
     """
 
     name: str
-    groups: int
+    groups: Any
     m: Any
     n: tuple[Any, ...]
     k: tuple[Any, ...]
@@ -115,7 +115,7 @@ def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str
     columns, terms = _product(within), _product(problem.k)
     taps = prod(phase["step"] for phase in phases if phase)
     hints = (size_hint(problem.m), size_hint(columns), -(-size_hint(terms) // problem.splits // taps))
-    tile = choose(kernel.device_info, batches, *hints, element=register.nbytes)
+    tile = choose(kernel.device_info, size_hint(batches), *hints, element=register.nbytes)
     natural = list(range(dims + 1))
     channel_last = problem.x[2] == 1 and problem.k[0] != 1
     order = [*natural[1:], 0] if channel_last else natural
@@ -129,7 +129,7 @@ def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str
         "n": [size(s) for s in within],
         "k": [size(s) for s in problem.k],
         "splits": str(problem.splits),
-        "batches": batches,
+        "batches": size(batches),
         "phases": phases,
         "alpha": [axis.alpha for axis in problem.axes],
         "beta": [

@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import products
+from . import normalisation, products, resampling, windows
 
-OURS: dict[Any, Callable[..., Any]] = {**products.TABLE}
+OURS: dict[Any, Callable[..., Any]] = {
+    **products.TABLE,
+    **normalisation.TABLE,
+    **resampling.TABLE,
+    **windows.TABLE,
+}
 
 
 def table() -> dict[Any, Callable[..., Any]]:

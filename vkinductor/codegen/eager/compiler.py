@@ -210,7 +210,7 @@ def _is_inductors(op: Any) -> bool:
     from torch._inductor import lowering
 
     base = graph.out_of_place(op)
-    if base in decompositions.table():
-        return True
+    if base in decompositions.table() or torch._C.DispatchKey.Autograd in base.py_kernels:
+        return True  # the second: torch decomposes it in Python while it is traced
     lower = lowering.lowerings.get(base)
     return lower is not None and not getattr(lower, "_is_fallback_handler", False)
