@@ -98,6 +98,13 @@ class _Geometry:
         return cls(each(stride), each(padding), each(dilation), sympy.sympify(groups))
 
 
+def _strides(operand: Any) -> list[Any]:
+    """Strides, zero where there is one element: Dynamo gives those symbols that no wrapper defines."""
+    layout = operand.get_layout()
+    one = V.graph.sizevars.statically_known_equals
+    return [0 if one(n, 1) else s for n, s in zip(layout.size, layout.stride, strict=True)]
+
+
 def _forward(x: Any, weight: Any, geometry: _Geometry) -> TensorBox:
     """[B, C, D...], [O, C / groups, K...] -> [B, O, E...]: m = output channel, n = (b, e), k = (channel, tap)."""
     batch, _, *space = x.get_size()
@@ -109,7 +116,7 @@ def _forward(x: Any, weight: Any, geometry: _Geometry) -> TensorBox:
         sizes.append(output_size(size, tap, stride, padding, dilation))
         axes.append(Axis(size, alpha=stride, beta=dilation, gamma=-padding, checked=padding != 0))
     result = [batch, outputs, *sizes]
-    xs, ws, ys = x.get_layout().stride, weight.get_layout().stride, FlexibleLayout.contiguous_strides(result)
+    xs, ws, ys = _strides(x), _strides(weight), FlexibleLayout.contiguous_strides(result)
     per_group = FloorDiv(outputs, g.groups)
     problem = Problem(
         name="convolution",
@@ -138,7 +145,7 @@ def _spread(y: Any, weight: Any, geometry: _Geometry, space: Sequence[Any]) -> T
         for size, stride, padding, dilation in zip(sizes, g.stride, g.padding, g.dilation, strict=True)
     ]
     result = [batch, channels * g.groups, *space]
-    ys, ws, xs = y.get_layout().stride, weight.get_layout().stride, FlexibleLayout.contiguous_strides(result)
+    ys, ws, xs = _strides(y), _strides(weight), FlexibleLayout.contiguous_strides(result)
     per_group = FloorDiv(outputs, g.groups)
     problem = Problem(
         name="convolution_transposed",
@@ -168,7 +175,7 @@ def _weight_gradient(y: Any, x: Any, weight_size: Sequence[Any], geometry: _Geom
     splits = min(shared, parts(context.get().info, size_hint(sympy_product(weight_size)), size_hint(terms)))
     dtype = y.get_dtype() if splits == 1 else upcast_compute_type(y.get_dtype())
     result = [*weight_size] if splits == 1 else [splits, *weight_size]
-    ys, xs = y.get_layout().stride, x.get_layout().stride
+    ys, xs = _strides(y), _strides(x)
     part, *ws = FlexibleLayout.contiguous_strides([splits, *weight_size])
     per_group = FloorDiv(outputs, g.groups)
     problem = Problem(

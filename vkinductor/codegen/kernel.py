@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
-from torch._inductor.codegen.simd import CantSplit, IterationRangesEntry, SIMDKernel
+from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
 from torch._inductor.utils import prefix_is_reduction, sympy_index_symbol, sympy_product, upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges
@@ -34,6 +34,12 @@ from .reductions import ARG_REDUCTIONS, reduction
 from .sections import Section, hoist
 from .source import KernelText, assemble
 from .types import convert, glsl_type, literal
+
+
+def _tighten(var: CSEVariable, bounds: ValueRanges[Any]) -> None:
+    # A size as a float has integer bounds or not, by how it was written.
+    if var.bounds.is_int == bounds.is_int:
+        var.bounds = var.bounds.tighten(bounds)
 
 
 class GlslCSE(CSE):
@@ -55,7 +61,7 @@ class GlslCSE(CSE):
         if isinstance(expr, OpsValue):
             expr = expr.value
         if isinstance(expr, CSEVariable):
-            expr.bounds = expr.bounds.tighten(bounds)
+            _tighten(expr, bounds)
             expr.use_count += 1
             return expr
         assert dtype is not None, f"value without a dtype: {expr}"
@@ -63,7 +69,7 @@ class GlslCSE(CSE):
         key = f"{register} {expr}"
         var = self.try_get(key)
         if var is not None and V.kernel.visible(var):
-            var.bounds = var.bounds.tighten(bounds)
+            _tighten(var, bounds)
             var.use_count += 1
             return var
         var = self.newvar(bounds, dtype, ())
@@ -146,20 +152,28 @@ class VulkanKernel(SIMDKernel):
 
     @staticmethod
     def _split_iteration_ranges(groups: Any, lengths: Any) -> Any:
-        # Inductor divides the groups by one length after the other. With sizes that are sums (a convolution's), sympy
-        # cannot tell that it divides, though each group is simply the product of its lengths.
+        # Inductor divides the groups by one length after the other. With sizes that are sums (a convolution's) sympy
+        # cannot tell that it divides, or fails at it, though each group is simply the product of its lengths.
         groups = list(groups)
-        try:
+        simplify = V.graph.sizevars.simplify
+        lengths = [[simplify(n) for n in length] for length in lengths]
+        known = all(n.is_Integer for length in lengths for n in map(sympy.sympify, length))
+        wanted = [*groups, *[sympy.S.One] * (len(lengths) - len(groups))]
+        pairs = itertools.zip_longest(map(sympy_product, lengths), wanted, fillvalue=0)
+        if known or any(sympy.expand(simplify(product - group)) != 0 for product, group in pairs):
             return SIMDKernel._split_iteration_ranges(groups, lengths)
-        except CantSplit:
-            wanted = [*groups, *[sympy.S.One] * (len(lengths) - len(groups))]
-            products = [sympy_product(length) for length in lengths]
-            pairs = itertools.zip_longest(products, wanted, fillvalue=0)
-            if any(sympy.expand(V.graph.sizevars.simplify(p - group)) != 0 for p, group in pairs):
-                raise
+        ranges: list[list[Any]] = [[] for _ in groups]
+        getters: list[list[Any]] = []
         count = itertools.count()
-        getters = [[operator.itemgetter(next(count)) for _ in length] for length in lengths]
-        return [list(length) for length in lengths[: len(groups)]], getters
+        for i, length in enumerate(lengths):
+            getters.append([])
+            for n in length:
+                if n == 1:
+                    getters[i].append(lambda _: sympy.S.Zero)
+                else:
+                    ranges[i].append(n)
+                    getters[i].append(operator.itemgetter(next(count)))
+        return ranges, getters
 
     # --- memory --------------------------------------------------------------------------------
 

@@ -66,10 +66,17 @@ class Grid:
 
     def step(self) -> Any:
         """Inputs an output, a float32 tensor (no number: sizes may vary)."""
-        one = torch.ones((), device=self.device, dtype=torch.float32)
         if self.align:
-            return one * (self.inputs - 1) / (self.outputs - 1) if self.outputs > 1 else one * 0
-        return one / self.factor if self.factor else one * self.inputs / self.outputs
+            return (
+                self._number(self.inputs - 1) / self._number(self.outputs - 1) if self.outputs > 1 else self._number(0)
+            )
+        if self.factor:
+            return self._number(1.0 / self.factor)  # divided in double precision, as torch does
+        return self._number(self.inputs) / self._number(self.outputs)
+
+    def _number(self, value: Any) -> Any:
+        dtype = torch.float32 if isinstance(value, float) else torch.int64
+        return torch.full((), value, device=self.device, dtype=dtype).to(torch.float32)
 
     def center(self, o: Any) -> Any:
         """The position of output o, in inputs."""
@@ -94,7 +101,7 @@ class Grid:
 def _linear(grid: Grid) -> Weight:
     def weight(o: Any, i: Any) -> Any:
         at = grid.center(o)
-        at = at if grid.align else at.clamp(min=0)
+        at = at if grid.align else at.clamp(min=0.0)
         low = at.floor()
         part = at - low
         upper = (low + 1).clamp(max=grid.inputs - 1)
@@ -150,6 +157,14 @@ def _backward(make: Callable[[Grid], Weight], reach: int, aligns: bool = True) -
     return backward
 
 
+def _trilinear(x: Any, output_size: Any, align: bool, *factors: Any) -> Any:
+    taps = []
+    for grid in _grids(x.shape[2:], output_size, align, factors, x.device):
+        first = grid.center(torch.arange(grid.outputs, device=x.device)).clamp(min=0.0).to(torch.int64)
+        taps.append(Taps(grid.outputs, first, 2, _linear(grid)))
+    return resample(x, taps)
+
+
 # Antialiased -----------------------------------------------------------------------------------------------
 
 
@@ -157,7 +172,7 @@ def _antialiased(grid: Grid, cubic: bool) -> tuple[Taps, Taps]:
     """(the resampling, its gradient)."""
     half = 2 if cubic else 1
     step = grid.step()
-    stretch = step.clamp(min=1)
+    stretch = step.clamp(min=1.0)
     outputs = torch.arange(grid.outputs, device=grid.device)
 
     def span(o: Any) -> tuple[Any, Any]:
@@ -255,6 +270,7 @@ TABLE: dict[Any, Callable[..., Any]] = {
     aten._adaptive_avg_pool3d.default: _adaptive_average,
     aten._adaptive_avg_pool2d_backward.default: _adaptive_average_backward(2),
     aten._adaptive_avg_pool3d_backward.default: _adaptive_average_backward(3),
+    aten.upsample_trilinear3d.default: _trilinear,
     aten.upsample_linear1d_backward.default: _backward(_linear, 1),
     aten.upsample_bilinear2d_backward.default: _backward(_linear, 1),
     aten.upsample_trilinear3d_backward.default: _backward(_linear, 1),

@@ -132,6 +132,7 @@ TABLE: dict[Any, Callable[..., Any]] = {
     aten.adaptive_max_pool2d_backward.default: lambda gradient, x, indices: spread(gradient, x, indices, 2),
     aten.adaptive_max_pool3d_backward.default: lambda gradient, x, indices: spread(gradient, x, indices, 3),
     aten.fractional_max_pool2d.default: _fractional(2),
+    aten.fractional_max_pool3d.default: _fractional(3),
     aten.fractional_max_pool2d_backward.default: (
         lambda gradient, x, kernel, size, indices: spread(gradient, x, indices, 2)
     ),
