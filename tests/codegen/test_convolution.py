@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -68,9 +69,7 @@ def sweep(dims: int, transposed: bool) -> list[tuple[Callable[..., Any], list[to
     for groups, (options, tap) in itertools.product((1, 2), CASES):
         more = {"output_padding": 1} if transposed and options.get("stride", 1) > 1 else {}
 
-        def f(x: Any, w: Any, b: Any, groups: int = groups, options: Any = {**options, **more}) -> Any:
-            return operator(dims, transposed)(x, w, b, groups=groups, **options)
-
+        f = functools.partial(operator(dims, transposed), groups=groups, **options, **more)
         found.append((f, operands(dims, transposed, groups, tap)))
     return found
 

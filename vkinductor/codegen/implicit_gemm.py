@@ -93,7 +93,9 @@ def product(problem: Problem, a: Any, x: Any, size: Sequence[Any], dtype: Any) -
     layout = FixedLayout(x.get_device(), dtype, [*size], FlexibleLayout.contiguous_strides([*size]))
     # It holds no tensors: a closure over the operands would keep what the scheduler wants to replace.
     return TensorBox.create(
-        VulkanTemplateBuffer(layout, [a, x], lambda kernel: _plan(kernel, problem), name=problem.name)
+        VulkanTemplateBuffer(
+            layout, [a, x], lambda kernel: _plan(kernel, problem), name=problem.name, uses=problem.groups
+        )
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 
 from .dtypes import compute_dtype
 
@@ -96,8 +97,21 @@ def _backward_with_reserve(*args: Any) -> tuple[Any, ...]:
     return _backward(*args[:-1])
 
 
+def _evaluation(training: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours outside of training; ``training`` writes the running statistics."""
+
+    def norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, train: bool, *rest: float) -> Any:
+        if train:
+            return training(x, weight, bias, mean, var, train, *rest)
+        return _forward(x, weight, bias, mean, var, train, *rest)[:3]
+
+    return norm
+
+
 TABLE: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_functional.default: _forward,
+    aten._native_batch_norm_legit.default: _evaluation(decomposition_table[aten._native_batch_norm_legit.default]),
+    aten.native_batch_norm.default: _evaluation(decomposition_table[aten.native_batch_norm.default]),
     aten._native_batch_norm_legit.no_stats: _without_statistics,
     aten._batch_norm_with_update_functional.default: _with_update,
     aten._batch_norm_no_update.default: _no_update,

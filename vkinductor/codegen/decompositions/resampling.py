@@ -10,6 +10,7 @@ after Pillow), in float32 as on the CPU.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -114,7 +115,7 @@ def _cubic(grid: Grid) -> Weight:
     def weight(o: Any, i: Any) -> Any:
         at = grid.center(o)
         low = at.floor()
-        total = 0.0
+        total: Any = 0.0
         for tap in (-1, 0, 1, 2):
             where = (low + tap).clamp(min=0).clamp(max=grid.inputs - 1)
             total = total + torch.where(where == i, _keys((at - low - tap).abs(), -0.75), 0)
@@ -136,6 +137,10 @@ def _nearest(grid: Grid, exact: bool) -> Weight:
         return torch.where(at == i, 1.0, 0.0)
 
     return weight
+
+
+def _exchanged(weight: Weight) -> Weight:
+    return lambda i, o: weight(o, i)
 
 
 def _transposed(grid: Grid, weight: Weight, reach: int) -> Taps:
@@ -259,8 +264,7 @@ def _adaptive_average_backward(dims: int) -> Callable[..., Any]:
         for inputs, outputs in zip(x.shape[-dims:], gradient.shape[-dims:], strict=True):
             weight = _average(inputs, outputs)
             i = torch.arange(inputs, device=x.device)
-            first = i * outputs // inputs
-            taps.append(Taps(inputs, first, outputs // inputs + 2, lambda i, o, weight=weight: weight(o, i)))
+            taps.append(Taps(inputs, i * outputs // inputs, outputs // inputs + 2, _exchanged(weight)))
         return resample(gradient, taps)
 
     return backward
@@ -282,5 +286,5 @@ TABLE: dict[Any, Callable[..., Any]] = {
 }
 for _name in ("upsample_nearest", "_upsample_nearest_exact"):
     for _dims in (1, 2, 3):
-        _rule = _backward(lambda grid, exact="exact" in _name: _nearest(grid, exact), 1, aligns=False)
+        _rule = _backward(functools.partial(_nearest, exact="exact" in _name), 1, aligns=False)
         TABLE[getattr(aten, f"{_name}{_dims}d_backward").default] = _rule

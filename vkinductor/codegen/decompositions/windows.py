@@ -86,7 +86,9 @@ def _max_pool3d(
         if ceil_mode and (count - 1) * s >= n + p:
             count = count - 1
         start = torch.arange(count, device=x.device) * s - p
-        windows.append(Windows(start, (-start).clamp(min=0).add(d - 1) // d, (n - 1 - start) // d, k, d))
+        # Divided as floats: torch 2.13 loses the bounds of integer quotients that select an element.
+        low = ((-start).clamp(min=0) / d).ceil().to(torch.int64)
+        windows.append(Windows(start, low, ((n - 1 - start) / d).floor().to(torch.int64), k, d))
     return maxima(x, windows)
 
 
