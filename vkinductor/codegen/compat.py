@@ -317,3 +317,24 @@ def treat_as_gpu(device_type: str) -> None:
 
     create_backend.vkinductor = True  # type: ignore[attr-defined]
     scheduler.Scheduler.create_backend = create_backend  # type: ignore[method-assign]
+
+
+def compare_any_strides() -> None:
+    """Let torch 2.13 order strides that are sums of sizes: sympy fails there at the remainder of one by another."""
+    from torch._inductor import ir
+    from torch.utils._sympy.value_ranges import ValueRangeError
+
+    original = getattr(ir.Layout, "_stride_expr_ge_or_false", None)
+    if original is None or getattr(original, "vkinductor", False):
+        return
+
+    @functools.wraps(original)
+    def compare(left: Any, right: Any) -> bool:
+        try:
+            return original(left, right)
+        except ValueRangeError:
+            # A stride of a contiguous tensor is the next one times a size.
+            return sympy.fraction(sympy.cancel(left / right))[1] == 1
+
+    compare.vkinductor = True  # type: ignore[attr-defined]
+    ir.Layout._stride_expr_ge_or_false = staticmethod(compare)  # type: ignore[method-assign]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch._inductor import lowering
 from torch._inductor.ir import FlexibleLayout, TensorBox
@@ -33,7 +34,7 @@ def _is_patchwise(x: TensorBox, weight: TensorBox, geometry: _Geometry, transpos
     known = V.graph.sizevars.statically_known_equals
     return (
         not transposed
-        and geometry.groups == 1
+        and known(geometry.groups, 1)
         and all(known(k, s) for s, k in zip(geometry.stride, kernel, strict=True))
         and not all(known(k, 1) for k in kernel)
         and not any(geometry.padding)
@@ -68,6 +69,11 @@ def _patch_product(x: TensorBox, weight: TensorBox, bias: TensorBox | None) -> T
     return ops[aten.permute](result, [0, dims + 1, *range(1, dims + 1)])
 
 
+def _fixed(values: Any) -> tuple[int, ...]:
+    """Numbers that the program is compiled for."""
+    return tuple(int(V.graph.sizevars.guard_int(v)) for v in values)
+
+
 @dataclass(frozen=True)
 class _Geometry:
     """What the three products of one convolution share: y[o] takes x[o * stride - padding + k * dilation]."""
@@ -75,18 +81,28 @@ class _Geometry:
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
-    groups: int
+    groups: Any
 
     @classmethod
-    def of(cls, dims: int, stride: Any, padding: Any, dilation: Any, groups: Any) -> _Geometry:
-        """From the operator's arguments, whose lists may have one element for all dimensions."""
-        guard = V.graph.sizevars.guard_int
+    def of(cls, weight: Sequence[Any], stride: Any, padding: Any, dilation: Any, groups: Any) -> _Geometry:
+        """From the weight's size and the operator's arguments, whose lists may have one element for all dimensions.
+
+        Programs are for fixed kernel sizes, strides, paddings and dilations; groups and all other sizes may vary.
+        """
+        taps = _fixed(weight[2:])
 
         def each(values: Any) -> tuple[int, ...]:
-            values = [int(guard(v)) for v in values]
-            return tuple(values * dims if len(values) == 1 else values)
+            values = _fixed(values)
+            return values * len(taps) if len(values) == 1 else values
 
-        return cls(each(stride), each(padding), each(dilation), int(guard(groups)))
+        return cls(each(stride), each(padding), each(dilation), sympy.sympify(groups))
+
+
+def _strides(operand: Any) -> list[Any]:
+    """Strides, zero where there is one element: Dynamo gives those symbols that no wrapper defines."""
+    layout = operand.get_layout()
+    one = V.graph.sizevars.statically_known_equals
+    return [0 if one(n, 1) else s for n, s in zip(layout.size, layout.stride, strict=True)]
 
 
 def _forward(x: Any, weight: Any, geometry: _Geometry) -> TensorBox:
@@ -100,7 +116,7 @@ def _forward(x: Any, weight: Any, geometry: _Geometry) -> TensorBox:
         sizes.append(output_size(size, tap, stride, padding, dilation))
         axes.append(Axis(size, alpha=stride, beta=dilation, gamma=-padding, checked=padding != 0))
     result = [batch, outputs, *sizes]
-    xs, ws, ys = x.get_layout().stride, weight.get_layout().stride, FlexibleLayout.contiguous_strides(result)
+    xs, ws, ys = _strides(x), _strides(weight), FlexibleLayout.contiguous_strides(result)
     per_group = FloorDiv(outputs, g.groups)
     problem = Problem(
         name="convolution",
@@ -129,7 +145,7 @@ def _spread(y: Any, weight: Any, geometry: _Geometry, space: Sequence[Any]) -> T
         for size, stride, padding, dilation in zip(sizes, g.stride, g.padding, g.dilation, strict=True)
     ]
     result = [batch, channels * g.groups, *space]
-    ys, ws, xs = y.get_layout().stride, weight.get_layout().stride, FlexibleLayout.contiguous_strides(result)
+    ys, ws, xs = _strides(y), _strides(weight), FlexibleLayout.contiguous_strides(result)
     per_group = FloorDiv(outputs, g.groups)
     problem = Problem(
         name="convolution_transposed",
@@ -159,7 +175,7 @@ def _weight_gradient(y: Any, x: Any, weight_size: Sequence[Any], geometry: _Geom
     splits = min(shared, parts(context.get().info, size_hint(sympy_product(weight_size)), size_hint(terms)))
     dtype = y.get_dtype() if splits == 1 else upcast_compute_type(y.get_dtype())
     result = [*weight_size] if splits == 1 else [splits, *weight_size]
-    ys, xs = y.get_layout().stride, x.get_layout().stride
+    ys, xs = _strides(y), _strides(x)
     part, *ws = FlexibleLayout.contiguous_strides([splits, *weight_size])
     per_group = FloorDiv(outputs, g.groups)
     problem = Problem(
@@ -205,14 +221,15 @@ def convolution(
     Every dtype of types.py; half precisions accumulate in float32. The result is contiguous.
     """
     dims = len(weight.get_size()) - 2
-    geometry = _Geometry.of(dims, stride, padding, dilation, groups)
+    geometry = _Geometry.of(weight.get_size(), stride, padding, dilation, groups)
     if _is_patchwise(x, weight, geometry, transposed):
         return _patch_product(x, weight, bias)
     batch, _, *space = x.get_size()
     taps = weight.get_size()[2:]
     empty = _known_zero([*x.get_size(), *weight.get_size()])
     if transposed:
-        more = _Geometry.of(dims, stride, output_padding, dilation, groups).padding
+        more = _fixed(output_padding)
+        more = more * dims if len(more) == 1 else more
         rows = zip(space, taps, geometry.stride, geometry.padding, geometry.dilation, more, strict=True)
         sizes = [(size - 1) * s - 2 * p + d * (tap - 1) + extra + 1 for size, tap, s, p, d, extra in rows]
         if empty:
@@ -245,7 +262,7 @@ def convolution_backward(
 ) -> tuple[TensorBox | None, ...]:
     """aten.convolution_backward: the gradients of x, weight and bias that ``output_mask`` asks for, else None."""
     dims = len(weight.get_size()) - 2
-    geometry = _Geometry.of(dims, stride, padding, dilation, groups)
+    geometry = _Geometry.of(weight.get_size(), stride, padding, dilation, groups)
     for_x = for_weight = for_bias = None
     empty = _known_zero([*x.get_size(), *weight.get_size(), *gradient.get_size()])
     if output_mask[0]:

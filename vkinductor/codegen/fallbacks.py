@@ -58,7 +58,8 @@ def is_lowered(op: Any) -> bool:
     from .eager import graph
 
     base = graph.out_of_place(op)
-    if base in decompositions.table():
+    # The second: torch decomposes it in Python while it is traced.
+    if base in decompositions.table() or torch._C.DispatchKey.Autograd in base.py_kernels:
         return True
     lower = lowering.lowerings.get(base)
     return lower is not None and not getattr(lower, "_is_fallback_handler", False)

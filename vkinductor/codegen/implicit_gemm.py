@@ -58,7 +58,7 @@ class Problem:
     """
 
     name: str
-    groups: int
+    groups: Any
     m: Any
     n: tuple[Any, ...]
     k: tuple[Any, ...]
@@ -93,7 +93,9 @@ def product(problem: Problem, a: Any, x: Any, size: Sequence[Any], dtype: Any) -
     layout = FixedLayout(x.get_device(), dtype, [*size], FlexibleLayout.contiguous_strides([*size]))
     # It holds no tensors: a closure over the operands would keep what the scheduler wants to replace.
     return TensorBox.create(
-        VulkanTemplateBuffer(layout, [a, x], lambda kernel: _plan(kernel, problem), name=problem.name)
+        VulkanTemplateBuffer(
+            layout, [a, x], lambda kernel: _plan(kernel, problem), name=problem.name, uses=problem.groups
+        )
     )
 
 
@@ -115,7 +117,7 @@ def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str
     columns, terms = _product(within), _product(problem.k)
     taps = prod(phase["step"] for phase in phases if phase)
     hints = (size_hint(problem.m), size_hint(columns), -(-size_hint(terms) // problem.splits // taps))
-    tile = choose(kernel.device_info, batches, *hints, element=register.nbytes)
+    tile = choose(kernel.device_info, size_hint(batches), *hints, element=register.nbytes)
     natural = list(range(dims + 1))
     channel_last = problem.x[2] == 1 and problem.k[0] != 1
     order = [*natural[1:], 0] if channel_last else natural
@@ -129,7 +131,7 @@ def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str
         "n": [size(s) for s in within],
         "k": [size(s) for s in problem.k],
         "splits": str(problem.splits),
-        "batches": batches,
+        "batches": size(batches),
         "phases": phases,
         "alpha": [axis.alpha for axis in problem.axes],
         "beta": [

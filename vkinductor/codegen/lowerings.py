@@ -60,6 +60,8 @@ def register() -> None:
     _wrap(_all(aten.var_mean), lambda original: _dispatch(functools.partial(_var_mean, original), original))
     for packet in (aten.argmax, aten.argmin):
         _wrap(_all(packet), _flat)
+    for overload in (aten.convolution.default, aten.convolution_backward.default):
+        _any_strides(overload)
 
 
 def _dispatch_around(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,6 +78,21 @@ def _wrap(overloads: tuple[Any, ...], wrapper: Callable[[Callable[..., Any]], Ca
         original = lowering.lowerings.get(overload)
         if original is not None and not getattr(original, "vkinductor", False):
             lowering.lowerings[overload] = wrapper(original)
+
+
+def _any_strides(overload: Any) -> None:
+    """Let the operands of an operator whose template reads any strides come as they are, instead of as in eager."""
+    original = lowering.maybe_layout_constraints(overload)
+    if original is None or getattr(original, "vkinductor", False):
+        return
+
+    @functools.wraps(original)
+    def constrain(node: Any, *args: Any, **kwargs: Any) -> Any:
+        device = next((a.get_device() for a in args if isinstance(a, ir.IRNode)), None)
+        return (args, kwargs) if device is not None and device.type == "vulkan" else original(node, *args, **kwargs)
+
+    constrain.vkinductor = True  # type: ignore[attr-defined]
+    lowering.add_layout_constraint(overload, constrain)
 
 
 def _flat(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,6 +32,7 @@ class VulkanTemplateBuffer(TemplateBuffer):
 
     ``plan(kernel)`` returns the template's name, its context, and the number of workgroups (a sympy expression).
     ``name``: what it computes, for the kernel's name. ``fuses``: whether what follows may go into its stores.
+    ``uses``: an expression with the symbols that the plan reads and no size or stride of the node has.
     """
 
     def __init__(
@@ -41,14 +42,20 @@ class VulkanTemplateBuffer(TemplateBuffer):
         plan: Callable[[Any], Any],
         name: str = "matmul",
         fuses: bool = True,
+        uses: Any = sympy.S.Zero,
     ) -> None:
         super().__init__(layout=layout, inputs=inputs, make_kernel_render=None)
         self.plan = plan
         self.kernel_name = name
         self.allow_epilogue_fusion = fuses
+        self.uses = uses
 
     def get_kernel_name(self) -> str:
         return self.kernel_name
+
+    def get_free_symbol_uses(self, unbacked_only: bool = False) -> Any:
+        symbols = super().get_free_symbol_uses(unbacked_only)
+        return symbols if unbacked_only else symbols | self.uses.free_symbols
 
 
 class VulkanTemplateKernel(VulkanKernel):

@@ -10,15 +10,28 @@ from typing import Any
 
 from vkinductor.device.registry import registry
 
-from . import distances, elementwise, histograms, ordering, products, scatters
+from . import (
+    distances,
+    elementwise,
+    histograms,
+    normalisation,
+    ordering,
+    products,
+    resampling,
+    scatters,
+    windows,
+)
 
 OURS: dict[Any, Callable[..., Any]] = {
     **distances.TABLE,
     **elementwise.TABLE,
     **histograms.TABLE,
+    **normalisation.TABLE,
     **ordering.TABLE,
     **products.TABLE,
+    **resampling.TABLE,
     **scatters.TABLE,
+    **windows.TABLE,
 }
 
 

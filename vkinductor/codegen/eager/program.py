@@ -17,7 +17,7 @@ from torch.fx.node import map_aggregate
 
 from vkinductor.runtime.errors import OperatorError, find
 
-from ..decompositions import table
+from ..decompositions import OURS, table
 from ..settings import FIXED
 from . import graph
 from .formulas import COMPUTE
@@ -204,7 +204,8 @@ class _Compilation:
         filled: Any = [map_aggregate(part, fill) for part in (args, kwargs, written)]
         try:
             with self.mode, torch.no_grad(), enable_python_dispatcher(), _quiet():
-                result = target(*filled[0], **filled[1])
+                # A decomposition of ours tells shapes too, also where torch cannot.
+                result = OURS.get(target, target)(*filled[0], **filled[1])
         except (
             DataDependentOutputException,
             DynamicOutputShapeException,
