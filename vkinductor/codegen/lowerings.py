@@ -57,7 +57,8 @@ def register() -> None:
         _all(torch.ops.prims.device_put),
         lambda original: _dispatch(functools.partial(_blocking, original), original),
     )
-    _wrap(_all(aten.var_mean), lambda original: _dispatch(functools.partial(_var_mean, original), original))
+    for packet, function in ((aten.var_mean, _var_mean), (aten.any, _any)):
+        _wrap(_all(packet), functools.partial(_dispatch_around, functools.partial(functools.partial, function)))
     for packet in (aten.argmax, aten.argmin):
         _wrap(_all(packet), _flat)
     for overload in (aten.convolution.default, aten.convolution_backward.default):
@@ -130,6 +131,12 @@ def _var_mean(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -
     if V.graph.sizevars.statically_known_equals(sympy_product(x.get_size()), 0):
         mean = lowering.full_like(mean, float("nan"))
     return variance, mean
+
+
+def _any(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """uint8 of uint8, as in torch; Inductor's is bool."""
+    result = original(x, *args, **kwargs)
+    return lowering.to_dtype(result, torch.uint8) if x.get_dtype() == torch.uint8 else result
 
 
 def _dispatch(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from .heuristics import MAX_ELEMENTS_IN_REGISTERS, device_reads_dominate
 def wanted(match: Any) -> bool:
     """Whether the softmax that ``match`` found should become an online one."""
     x = match.kwargs["x"].meta["val"]
-    if x.device.type != "vulkan" or not x.dtype.is_floating_point or not device_reads_dominate():
+    if x.device.type != "vulkan" or not x.dtype.is_floating_point or not x.dim() or not device_reads_dominate():
         return False
     dim = _dims(match)
     row = 1

@@ -6,6 +6,7 @@ torch's own tolerances of either.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -92,7 +93,9 @@ def _sample(name: str, function: Callable[..., Any], sample: Sample, variant: st
         return
     except Exception as error:
         cause = _cause(error)
-        verdict.worsen("unsupported" if isinstance(cause, UnsupportedError) else "error", _brief(cause))
+        theirs = "" if variant == "eager" else _fails_elsewhere(name, sample, variant, cause)
+        known = isinstance(cause, UnsupportedError) or theirs
+        verdict.worsen("unsupported" if known else "error", f"{theirs}{_brief(cause)}")
         return
     after = vkinductor.stats()["fallbacks"]
     for operator, count in after.items():
@@ -105,6 +108,29 @@ def _sample(name: str, function: Callable[..., Any], sample: Sample, variant: st
         verdict.worsen("wrong", problem)
 
 
+def _fails_elsewhere(name: str, sample: Sample, variant: str, error: BaseException) -> str:
+    """Says so when torch fails in the same way without this backend: Dynamo alone, or Inductor on the CPU."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return samples.entry(name).operator(*args, **kwargs)
+
+    for backend, whose in (("eager", "Dynamo alone"), ("inductor", "Inductor on the CPU")):
+        torch._dynamo.reset()
+        function = torch.compile(call, backend=backend, dynamic=variant == "dynamic")
+        try:
+            _run(function, sample, variant == "backward")
+        except Exception as other:
+            if _kind(_cause(other)) == _kind(error):
+                return f"{whose} fails too: "
+    return ""
+
+
+def _kind(error: BaseException) -> tuple[type, str]:
+    """Type and message of an error without what differs between devices and runs: names of symbols, addresses."""
+    text = re.sub(r"device='[\w:]+', |0x[0-9a-f]+|\bs\d+\b", "", _brief(error))
+    return type(error), " ".join(text.split())[:200]
+
+
 def _on_host(result: Any) -> Any:
     return tree_map(lambda v: v.cpu() if isinstance(v, torch.Tensor) else v, result)
 
@@ -112,12 +138,7 @@ def _on_host(result: Any) -> Any:
 def _on(sample: Sample, device: str) -> Sample:
     def move(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            # `to` keeps the strides of what is dense; what has gaps gets them again.
-            moved = value.detach().to(device)
-            if moved.stride() != value.stride() and value.numel():
-                room = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
-                moved = room.copy_(moved)
-            return moved.requires_grad_(value.requires_grad)
+            return _copy(value, torch.device(device)).requires_grad_(value.requires_grad)
         if isinstance(value, torch.device):
             return torch.device(device)
         return value
@@ -126,6 +147,19 @@ def _on(sample: Sample, device: str) -> Sample:
     if "device" in kwargs:
         kwargs["device"] = device
     return Sample(args, kwargs)
+
+
+def _copy(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor with the strides of ``value``; what lies in gaps between its elements is zero."""
+    value = value.detach()
+    size, stride = value.size(), value.stride()
+    if not value.numel():
+        return torch.empty_strided(size, stride, dtype=value.dtype, device=device)
+    extent = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    room = torch.zeros(extent, dtype=value.dtype, device=device)
+    once = value[tuple(slice(None) if step else slice(1) for step in stride)]  # what is expanded is written once
+    room.as_strided(once.size(), stride).copy_(once)
+    return room.as_strided(size, stride)
 
 
 def _run(function: Callable[..., Any], sample: Sample, with_gradients: bool) -> Any:
@@ -149,8 +183,7 @@ def _leaf(value: Any, with_gradients: bool) -> Any:
     """A tensor that the call may change, with its strides."""
     if not isinstance(value, torch.Tensor):
         return value
-    copy = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
-    copy.copy_(value.detach())
+    copy = _copy(value, value.device)
     return copy.requires_grad_(with_gradients and value.requires_grad and copy.is_floating_point())
 
 

@@ -45,8 +45,11 @@ HOST_MADE = (
     "triu_indices",
 )
 
-# Operators that torch composes of smaller ones for every device, where the whole has a better kernel.
+# Operators that torch composes of smaller ones for every device, or turns into out= calls whose copy into the result no
+# matrix product can fuse with: the whole has a better kernel.
 COMPILED_WHOLE = (
+    "addmm",
+    "baddbmm",
     "cummax",
     "cummax.out",
     "cummin",

@@ -20,6 +20,9 @@ from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime import stats
 from vkinductor.runtime.errors import FallbackError, UnsupportedError
 
+# Operators (by the beginning of their names) whose CPU kernels lay results out otherwise than those of other devices.
+_STRIDED_BY_DEVICE = ("aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r")
+
 
 class VulkanFallbackWarning(UserWarning):
     """An operator ran on the CPU: its tensors were copied to host memory and back."""
@@ -139,12 +142,30 @@ def run(
             raise UnsupportedError(
                 f"{op} runs neither on vulkan nor, as a fallback, on the CPU: {str(error).splitlines()[0]}"
             ) from error
+        if op.name().startswith(_STRIDED_BY_DEVICE):
+            result = _strided(result, op, args, kwargs)
         for name, value in bound(op, args, kwargs):
             if name in plan.written:
                 for tensor in tensors(value):
                     if id(tensor) in host.pairs:
                         _write_back(tensor, host.pairs[id(tensor)][1])
         return host.device(result)
+
+
+def _strided(result: Any, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A result with the strides that torch says it has on this device: compiled programs count on them."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.device.type != DEVICE_NAME:
+            return value
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+
+    with FakeTensorMode():
+        expected = op(*map(fake, args), **{name: fake(value) for name, value in kwargs.items()})
+    if expected.stride() == result.stride():
+        return result
+    return torch.empty_strided(result.size(), expected.stride(), dtype=result.dtype).copy_(result)
 
 
 def _call(op: Any, plan: _Plan, positional: list[Any], named: dict[str, Any]) -> Any:

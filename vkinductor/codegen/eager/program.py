@@ -205,7 +205,9 @@ class _Compilation:
         try:
             with self.mode, torch.no_grad(), enable_python_dispatcher(), _quiet():
                 # A decomposition of ours tells shapes too, also where torch cannot.
-                result = OURS.get(target, target)(*filled[0], **filled[1])
+                result = OURS[target](*filled[0], **filled[1]) if target in OURS else NotImplemented
+                if result is NotImplemented:  # none, or one that leaves this call to torch
+                    result = target(*filled[0], **filled[1])
         except (
             DataDependentOutputException,
             DynamicOutputShapeException,
