@@ -10,6 +10,7 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
 from . import scatters
 from .convolution import convolution, convolution_backward
@@ -57,7 +58,7 @@ def register() -> None:
         _all(torch.ops.prims.device_put),
         lambda original: _dispatch(functools.partial(_blocking, original), original),
     )
-    for packet, function in ((aten.var_mean, _var_mean), (aten.any, _any)):
+    for packet, function in ((aten.var_mean, _var_mean), (aten.any, _any), (aten.pow, _pow)):
         _wrap(_all(packet), functools.partial(_dispatch_around, functools.partial(functools.partial, function)))
     for packet in (aten.argmax, aten.argmin):
         _wrap(_all(packet), _flat)
@@ -131,6 +132,17 @@ def _var_mean(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -
     if V.graph.sizevars.statically_known_equals(sympy_product(x.get_size()), 0):
         mean = lowering.full_like(mean, float("nan"))
     return variance, mean
+
+
+def _pow(original: Callable[..., Any], base: Any, exponent: Any) -> Any:
+    """Powers of integers too, which Inductor leaves to torch."""
+    dtype = lowering.get_promoted_dtype(base, exponent, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
+    if dtype.is_floating_point or dtype == torch.bool:
+        return original(base, exponent)
+    tensors = [lowering.to_dtype(v, dtype) if isinstance(v, ir.TensorBox) else v for v in (base, exponent)]
+    if all(isinstance(v, ir.TensorBox) for v in tensors):
+        tensors = lowering.broadcast_tensors(*tensors)
+    return lowering.pow_native(*tensors)
 
 
 def _any(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
