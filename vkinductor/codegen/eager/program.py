@@ -206,6 +206,8 @@ class _Compilation:
             with self.mode, torch.no_grad(), enable_python_dispatcher(), _quiet():
                 # A decomposition of ours tells shapes too, also where torch cannot.
                 result = OURS.get(target, target)(*filled[0], **filled[1])
+                if result is NotImplemented:
+                    result = target(*filled[0], **filled[1])
         except (
             DataDependentOutputException,
             DynamicOutputShapeException,
