@@ -311,6 +311,29 @@ def test_norms_and_statistics() -> None:
     check(f, torch.randn(11, 77), tolerance={"rtol": 1e-5, "atol": 1e-5})
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("columns", [1, 3])
+def test_no_degrees_of_freedom(columns: int, dtype: torch.dtype) -> None:
+    """What torch divides by a correction that leaves nothing is NaN for one element, else infinite."""
+
+    def f(x: torch.Tensor) -> tuple[Any, ...]:
+        moments = [g(x, dim=1, correction=c) for g in (torch.var_mean, torch.std_mean) for c in (columns, columns + 2)]
+        return *moments, x.var(1, correction=columns), x.std(1, correction=columns), x.var(correction=99)
+
+    x = torch.arange(4.0 * columns).square().reshape(4, columns).to(dtype)
+    check(f, x)
+    same(f(x.to("vulkan")), f(x))
+
+
+def test_division_by_a_zero_known_when_compiling() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        zero = x.new_zeros(())
+        return x / zero, x / -zero, (x - x) / zero, x // zero, torch.div(x, zero, rounding_mode="trunc"), x / 0
+
+    check(f, torch.tensor([0.0, 1.0, -2.0, INF, -INF, float("nan")]))
+
+
 def test_layer_and_group_norm() -> None:
     def f(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return F.layer_norm(x, (6, 7, 8)), F.group_norm(x, 3, w, b), F.instance_norm(x)

@@ -103,22 +103,6 @@ def test_deterministic_algorithms_use_the_cpu():
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.5, float("inf")])
-def test_distances(p):
-    def f(x, y):
-        return torch.cdist(x, y, p), torch.nn.functional.pdist(x, p)
-
-    both(f, torch.randn(6, 3), torch.randn(4, 3))
-
-    def gradients(x, y):
-        x = x.detach().requires_grad_()
-        weights = torch.arange(24, device=x.device).reshape(6, 4)
-        return torch.autograd.grad((torch.cdist(x, y, p) * weights).sum() + torch.nn.functional.pdist(x, p).sum(), x)
-
-    args = (torch.randn(6, 3), torch.randn(4, 3))
-    same(gradients(*on_device(args)), gradients(*args), rtol=1e-4, atol=1e-4)
-
-
 def test_histc():
     x = torch.randn(60)
     both(lambda x: (torch.histc(x, 7), torch.histc(x, 5, -1, 1), torch.histc(torch.ones_like(x), 4)), x)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from vkinductor.conformance import check as module
-from vkinductor.conformance import samples
+from vkinductor.conformance import samples, ties
 from vkinductor.conformance.check import VARIANTS, check
-from vkinductor.conformance.entry import DTYPES
+from vkinductor.conformance.entry import DTYPES, Sample
 from vkinductor.runtime.errors import UnsupportedError
 
 
@@ -97,3 +97,42 @@ def test_a_result_as_good_as_the_cpus_is_right():
     near = torch.tensor([1.0 + 2.0**-10], dtype=torch.float16)
     assert not module._far(near, near)
     assert module._far(near + 1, near)
+
+
+EQUAL = torch.tensor([[2, 1, 1], [5, 5, 4]])
+
+
+def positions(name, got, *args, **kwargs):
+    """What the check says of positions (or of the only result) that differ from the CPU's."""
+    result = samples.entry(name).operator(EQUAL, *args, **kwargs)
+    expected = list(result) if isinstance(result, tuple) else [result]
+    mine = [*expected[:-1], torch.tensor(got)]
+    return module._differs(name, mine, expected, Sample((EQUAL, *args), kwargs), False)
+
+
+def test_the_order_of_equal_values_is_open_where_torch_says_so():
+    for name in ("sort", "argsort"):
+        for order in ([[1, 2, 0], [2, 0, 1]], [[2, 1, 0], [2, 1, 0]]):
+            assert not positions(name, order)
+        assert "Mismatched" in positions(name, [[1, 0, 2], [2, 0, 1]])
+        assert "twice" in positions(name, [[1, 1, 0], [2, 0, 1]])
+        assert "dimension of 3" in positions(name, [[1, 3, 0], [2, 0, 1]])
+        stable = positions(name, [[2, 1, 0], [2, 0, 1]], stable=True)
+        assert "Mismatched" in stable
+    assert not positions("topk", [[0, 2], [1, 0]], 2)
+    assert not positions("kthvalue", [2, 1], 2)
+    assert "Mismatched" in positions("kthvalue", [0, 2], 2)
+    assert not positions("median", [[1], [0]], dim=1, keepdim=True)
+    assert not positions("median", [2, 1], dim=1)
+    assert "Mismatched" in positions("median", 1)  # a value, not a position
+
+
+def test_gradients_of_equal_values_may_change_places():
+    def differs(name, got):
+        sample = Sample((EQUAL.float(), 2), {})
+        return module._differs(name, [torch.tensor(got)], [torch.tensor([[0.0, 3, 0], [1, 0, 0]])], sample, True)
+
+    assert not differs("kthvalue", [[0.0, 0, 3], [0, 1, 0]])
+    assert "Mismatched" in differs("kthvalue", [[3.0, 0, 0], [1, 0, 0]])
+    assert "Mismatched" in differs("amax", [[0.0, 0, 3], [0, 1, 0]])
+    assert set(ties.TABLE) <= set(samples.names())

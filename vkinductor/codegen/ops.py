@@ -7,6 +7,7 @@ GLSL converts almost nothing implicitly. Loads, stores, reductions and control f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch._inductor.codegen.common import CSEVariable, OpOverrides
 from torch._inductor.dtype_propagation import promote_types
 from torch._inductor.utils import get_bounds_index_expr, upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from . import compat
 from .index_values import fits_int32, real, wide
@@ -260,11 +262,19 @@ def _is_real(expr: sympy.Expr, dtype: torch.dtype) -> bool:
     return is_float(dtype) and expr.is_integer is not True
 
 
+def _is_zero(x: Operand) -> bool:
+    """Whether ``x`` is a constant 0."""
+    return x.bounds.lower == x.bounds.upper == 0 if isinstance(x, CSEVariable) else x == 0
+
+
 def _quotient(function: str, a: Operand, b: Operand) -> str:
-    """a / b: through library function ``function`` in float32, whose own division is loose on a GPU."""
+    """a / b: through library function ``function`` (if any) in float32, whose own division is loose on a GPU."""
     dtype = _promoted_float(a, b)
     x, y = as_dtype(a, dtype), as_dtype(b, dtype)
-    return f"({x} / {y})" if dtype == torch.float64 else f"{function}({x}, {y})"
+    if _is_zero(_unwrap(b)):
+        # lavapipe (22.3.6) leaves the result of a division by a literal zero undefined.
+        return f"({x} * {use('vk_copysign', dtype)}({literal(math.inf, dtype)}, {y}))"
+    return f"({x} / {y})" if dtype == torch.float64 or not function else f"{function}({x}, {y})"
 
 
 class GlslOverrides(OpOverrides):
@@ -273,8 +283,13 @@ class GlslOverrides(OpOverrides):
     # --- constants and conversions -------------------------------------------------------------
 
     @staticmethod
-    def constant(value: bool | float | int, dtype: torch.dtype) -> str:
-        return literal(value, upcast_compute_type(dtype))
+    def constant(value: bool | float | int, dtype: torch.dtype) -> Any:
+        dtype = upcast_compute_type(dtype)
+        text = literal(value, dtype)
+        if value == 0 and is_float(dtype):
+            # Inductor tells no bounds of constants; a division must know a zero.
+            return V.kernel.cse.generate(V.kernel.compute, text, bounds=ValueRanges.wrap(0), dtype=dtype, shape=())
+        return text
 
     @staticmethod
     def to_dtype(
@@ -370,8 +385,7 @@ class GlslOverrides(OpOverrides):
     def truncdiv(a: Operand, b: Operand) -> str:
         dtype = _promoted(a, b)
         if is_float(dtype):
-            quotient = f"({as_dtype(a, dtype)} / {as_dtype(b, dtype)})"
-            return f"{use('vk_trunc', dtype)}({quotient})"
+            return f"{use('vk_trunc', dtype)}({_quotient('', a, b)})"
         return _wrapped(f"{use('vk_truncdiv')}({as_dtype(a, dtype)}, {as_dtype(b, dtype)})", dtype)
 
     @staticmethod

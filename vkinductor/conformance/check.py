@@ -16,7 +16,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 import vkinductor
-from vkinductor.conformance import samples
+from vkinductor.conformance import samples, ties
 from vkinductor.conformance.entry import Sample
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -204,6 +204,10 @@ def _differs(name: str, got: Any, expected: Any, sample: Sample, with_gradients:
             return f"result {i}: {_form(g)} for {_form(e)}"
         if not exact:
             continue
+        compared = ties.canonical(name, sample, i, g, e, with_gradients)
+        if isinstance(compared, str):
+            return f"result {i}: {compared}"
+        g, e = compared
         limits = samples.entry(name).tolerances.get(e.dtype, (0.0, 0.0))
         problem = _far(g, e, limits)
         if problem and e.is_floating_point():
