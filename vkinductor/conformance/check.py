@@ -16,7 +16,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 import vkinductor
-from vkinductor.conformance import samples, ties
+from vkinductor.conformance import groups, samples, ties
 from vkinductor.conformance.entry import Sample
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -200,6 +200,8 @@ def _differs(name: str, got: Any, expected: Any, sample: Sample, with_gradients:
             if exact and g != e and not (g != g and e != e):
                 return f"result {i}: {g!r} for {e!r}"
             continue
+        if name in groups.STATISTICS and i and isinstance(g, torch.Tensor) and g.is_floating_point():
+            g = g.to(e.dtype)
         if not isinstance(g, torch.Tensor) or g.dtype != e.dtype or g.shape != e.shape:
             return f"result {i}: {_form(g)} for {_form(e)}"
         if not exact:

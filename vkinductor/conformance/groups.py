@@ -27,6 +27,9 @@ REASONS: dict[str, str] = {
     "jiterator_*": "CUDA alone",
 }
 
+# Of half precision input these return statistics in float32 on torch's other devices, in half precision on the CPU.
+STATISTICS = ("native_layer_norm",)
+
 # Entries of every kind, checked in CI each time; a shard that changes by the day comes on top.
 FAST = (
     "add", "sub", "mul", "div.floor_rounding", "pow", "exp", "log1p", "erf", "tanh", "where", "clamp",

@@ -25,10 +25,6 @@ _RANDOM = {
 _ROUNDED = (
     "nn.functional.interpolate.bilinear", "nn.functional.interpolate.bicubic", "nn.functional.upsample_bilinear",
 )  # fmt: skip
-    "nn.functional.interpolate.bilinear",
-    "nn.functional.interpolate.bicubic",
-    "nn.functional.upsample_bilinear",
-)
 
 # torch's test suites that compare values of an operator with those of another implementation of it.
 _COMPARING = {None, "TestCommon", "TestDecomp", "TestInductorOpInfo"}
