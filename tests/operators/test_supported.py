@@ -37,3 +37,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ops", "--where", "cpu", "aten._linalg_svd.default"]) == 0
     assert "neither lowers nor decomposes" in capsys.readouterr().out
     assert main(["ops", "no_such_thing"]) == 1
+
+
+def test_numbers_drawn_on_the_host_are_not_called_a_kernel() -> None:
+    found = vkinductor.supported_ops("aten.uniform_*")["aten.uniform_.default"]
+    assert found.where == "host"
+    assert "seed" in found.why

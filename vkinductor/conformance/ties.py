@@ -41,15 +41,18 @@ TABLE = {
 
 
 def canonical(
-    name: str, sample: Sample, result: int, got: torch.Tensor, expected: torch.Tensor, is_gradient: bool
+    name: str, sample: Sample, result: int, got: torch.Tensor, expected: torch.Tensor, with_gradients: bool
 ) -> tuple[torch.Tensor, torch.Tensor] | str:
     """What to compare in place of a result of an entry: itself, unless its order among equal values is open.
 
-    Positions become the values they point at; the gradient of the first argument (``is_gradient``) is ordered by these
-    values, and by itself among equal ones. A string says why positions cannot be right.
+    Positions become the values they point at; where results are the gradients of what requires one, that of the first
+    argument is ordered by its values, and by itself among equal ones. A string says why positions cannot be right.
     """
     ties = TABLE.get(name)
-    if ties is None or sample.kwargs.get("stable") or result != (0 if is_gradient else ties.result):
+    if ties is None:
+        return got, expected
+    is_gradient = with_gradients and sample.args[0].requires_grad
+    if sample.kwargs.get("stable") or result != (0 if is_gradient else ties.result):
         return got, expected
     values = sample.args[0].detach()
     place = sample.args[ties.dim_at] if len(sample.args) > ties.dim_at else ties.default

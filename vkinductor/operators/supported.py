@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import eager
+from vkinductor.device import eager, random
 from vkinductor.device.registry import registry
 
 
@@ -106,6 +106,8 @@ def _kernel(op: Any) -> Support:
         return Support("view", "sizes, strides and offset only")
     if eager._key(op) in eager.HOST_MADE:
         return Support("host", "made on the host and uploaded")
+    if eager._key(op) in random.OVERWRITE:
+        return Support("host", "drawn on the host and uploaded: the CPU's numbers for a seed")
     if not any("Tensor" in str(r.type) for r in op._schema.returns):
         return Support("host", "its result is a number, which the host waits for")
     return Support("gpu", "a kernel of the device")

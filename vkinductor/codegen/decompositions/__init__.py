@@ -19,6 +19,7 @@ from . import (
     products,
     resampling,
     scatters,
+    segments,
     windows,
 )
 
@@ -31,6 +32,7 @@ OURS: dict[Any, Callable[..., Any]] = {
     **products.TABLE,
     **resampling.TABLE,
     **scatters.TABLE,
+    **segments.TABLE,
     **windows.TABLE,
 }
 

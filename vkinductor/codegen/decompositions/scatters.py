@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
+
+from .dtypes import compute_dtype
 
 aten = torch.ops.aten
 
@@ -42,6 +45,13 @@ def _index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsa
     return aten.index_put.default(x, indices, values, accumulate)
 
 
+def _masked_put(x: Any, mask: Any, indices: Any, values: Any) -> Any:
+    """torch's, with half-precision sums rounded once."""
+    compute = compute_dtype(x.dtype)
+    put = decomposition_table[aten._unsafe_masked_index_put_accumulate.default]
+    return put(x.to(compute), mask, indices, values.to(compute)).to(x.dtype)
+
+
 def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     if x.dim() == 0:
         return x + (source * alpha).reshape(-1).sum().to(x.dtype)
@@ -75,6 +85,7 @@ TABLE: dict[Any, Callable[..., Any]] = {
     aten.index_reduce.default: _index_reduce,
     aten.scatter_reduce.two: _scatter_reduce,
     aten._index_put_impl.default: _index_put,
+    aten._unsafe_masked_index_put_accumulate.default: _masked_put,
     aten.index_add.default: _index_add,
     aten.nonzero_static.default: _nonzero_static,
     aten.take.default: _take,
