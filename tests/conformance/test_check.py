@@ -140,3 +140,27 @@ def test_gradients_of_equal_values_may_change_places():
     found = module._differs("kthvalue", [values, torch.tensor([2, 1])], [values, torch.tensor([1, 0])], forward, True)
     assert not found
     assert set(ties.TABLE) <= set(samples.names())
+
+
+@pytest.mark.parametrize("name", ["sin", "matmul", "row:executorch-vulkan:aten.exp"])
+def test_backward_compares_gradients(monkeypatch, name):
+    """One that is wrong on the device alone is told, though the results are right."""
+    assert any(t.requires_grad for s in samples.samples(name, torch.float32, 2) for t in samples.tensors(s))
+
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 2 * gradient
+
+    original = samples.entry(name).operator
+
+    def doubled(*args, **kwargs):
+        result = original(*args, **kwargs)
+        return Wrong.apply(result) if result.device.type == "vulkan" else result
+
+    monkeypatch.setattr(module, "_function", lambda name, variant: doubled)
+    assert check(name, torch.float32, ("backward",), 2)["backward"].verdict == "wrong"

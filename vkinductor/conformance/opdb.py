@@ -48,7 +48,8 @@ def _entry(name: str, info: Any) -> Entry:
     gradients = info.supported_backward_dtypes("cpu") if info.supports_autograd else ()
 
     def make(dtype: torch.dtype) -> list[Sample]:
-        return [Sample((s.input, *s.args), dict(s.kwargs)) for s in info.sample_inputs("cpu", dtype)]
+        made = info.sample_inputs("cpu", dtype, requires_grad=dtype in gradients)
+        return [Sample((s.input, *s.args), dict(s.kwargs)) for s in made]
 
     return Entry(
         name,
