@@ -33,6 +33,7 @@ def register() -> None:
     compat.partition_kernels("vulkan")
     compat.replace_scans("vulkan", long_scans.create)
     compat.compare_any_strides()
+    compat.keep_guards_apart()
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
     get_device_op_overrides("cpu")  # torch 2.11 loads those of its own devices only while the table is empty

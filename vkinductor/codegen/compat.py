@@ -37,6 +37,7 @@ _NEEDED = (
     ("torch._inductor.codegen.wrapper", "PythonWrapperCodegen.make_allocation"),
     ("torch._inductor.dtype_propagation", "promote_types"),
     ("torch._inductor.fx_passes.post_grad", "prepare_softmax_extra_check"),
+    ("torch.fx.experimental.symbolic_shapes", "ShapeEnv.produce_guards_expression"),
     ("torch._dynamo.device_interface", "register_interface_for_device"),
     ("torch._dynamo.trace_rules", "add"),
     ("torch._dynamo.convert_frame", "register_bytecode_hook"),
@@ -173,6 +174,31 @@ def dynamo_undisturbed() -> Iterator[None]:
         utils.counters.clear()
         for name, counts in counters.items():
             utils.counters[name].update(counts)
+
+
+def keep_guards_apart() -> None:
+    """Put each guard of a guard expression in parentheses.
+
+    torch (2.11 to 2.13) joins them with "and" as they are: beside one that is an "or" the others no longer count, and a
+    program or a cached graph serves sizes that it was not made for.
+    """
+    from torch._dynamo.source import LocalSource
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    original = ShapeEnv.produce_guards_expression
+    if getattr(original, "vkinductor", False):
+        return
+
+    @functools.wraps(original)
+    def produce_guards_expression(
+        self: Any, placeholders: Any, *, guards: Any = None, ignore_static: bool = True
+    ) -> str | None:
+        sources: Any = [LocalSource(f"t{i}") for i in range(len(placeholders))]
+        produced = self.produce_guards(placeholders, sources, guards=guards, ignore_static=ignore_static)
+        return " and ".join(f"({guard})" for guard in produced) or None
+
+    produce_guards_expression.vkinductor = True  # type: ignore[attr-defined]
+    ShapeEnv.produce_guards_expression = produce_guards_expression  # type: ignore[method-assign]
 
 
 def hide_from_dynamo() -> None:

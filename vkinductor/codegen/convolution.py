@@ -23,7 +23,7 @@ from vkinductor.runtime import context
 
 from .compat import size_hint
 from .implicit_gemm import Axis, Problem, output_size, parts, product
-from .template_kernel import realized
+from .template_kernel import laid_out
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -235,12 +235,12 @@ def convolution(
         if empty:
             result = _zeros([batch, weight.get_size()[1] * geometry.groups, *sizes], x)
         else:
-            result = _spread(realized(x), realized(weight), geometry, sizes)
+            result = _spread(laid_out(x), laid_out(weight), geometry, sizes)
     elif empty:
         rows_ = zip(space, taps, geometry.stride, geometry.padding, geometry.dilation, strict=True)
         result = _zeros([batch, weight.get_size()[0], *(output_size(*row) for row in rows_)], x)
     else:
-        result = _forward(realized(x), realized(weight), geometry)
+        result = _forward(laid_out(x), laid_out(weight), geometry)
     if bias is None:
         return result
     ops = lowering.lowerings
@@ -269,16 +269,16 @@ def convolution_backward(
         if empty:
             for_x = _zeros(x.get_size(), x)
         elif transposed:
-            for_x = _forward(realized(gradient), realized(weight), geometry)
+            for_x = _forward(laid_out(gradient), laid_out(weight), geometry)
         else:
-            for_x = _spread(realized(gradient), realized(weight), geometry, x.get_size()[2:])
+            for_x = _spread(laid_out(gradient), laid_out(weight), geometry, x.get_size()[2:])
     if output_mask[1]:
         if empty:
             for_weight = _zeros(weight.get_size(), weight)
         elif transposed:
-            for_weight = _weight_gradient(realized(x), realized(gradient), weight.get_size(), geometry)
+            for_weight = _weight_gradient(laid_out(x), laid_out(gradient), weight.get_size(), geometry)
         else:
-            for_weight = _weight_gradient(realized(gradient), realized(x), weight.get_size(), geometry)
+            for_weight = _weight_gradient(laid_out(gradient), laid_out(x), weight.get_size(), geometry)
     if output_mask[2]:
         for_bias = lowering.lowerings[aten.sum](gradient, [0, *range(2, dims + 2)])
     return for_x, for_weight, for_bias

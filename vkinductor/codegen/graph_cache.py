@@ -17,6 +17,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vkinductor.runtime.errors import CacheError
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,42 @@ def install() -> None:
     _use_writable_folder()
     _check_graphs(codecache)
     _check_programs(codecache, CompiledFxGraph)
+    _guard_sizes(codecache)
+
+
+def _guard_sizes(codecache: Any) -> None:
+    """Let cached graphs keep the guards on all sizes of their vulkan inputs.
+
+    Inductor keeps those on the numbers among a graph's inputs. Dynamo passes every symbolic size as one; the graphs of
+    eager operators have none, and one that was lowered for 5x5 kernels would serve 3x3 ones. A size that lowering has
+    fixed is no guard that can be kept: such a graph is not cached.
+    """
+    filter_symints = codecache.GuardedCache._filter_backed_symints.__func__
+    save = codecache.FxGraphCache._save_graph
+
+    def filter_backed_symints(cls: Any, inputs: Any) -> list[torch.SymInt]:
+        found: list[torch.SymInt] = filter_symints(cls, inputs)
+        known = {s.node.expr for s in found}
+        for size in _sizes(inputs):
+            if size.node.expr.is_Symbol and size.node.expr not in known:
+                known.add(size.node.expr)
+                found += filter_symints(cls, [size])
+        return found
+
+    def save_graph(key: str, compiled_graph: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> None:
+        guarded = {s.node._expr for s in example_inputs if isinstance(s, torch.SymInt)}
+        fixed = [s for s in _sizes(example_inputs) if s.node.expr.is_number and s.node._expr not in guarded]
+        if not fixed:
+            save(key, compiled_graph, example_inputs, *args, **kwargs)
+
+    codecache.GuardedCache._filter_backed_symints = classmethod(filter_backed_symints)
+    codecache.FxGraphCache._save_graph = staticmethod(save_graph)
+
+
+def _sizes(inputs: Any) -> list[torch.SymInt]:
+    """The sizes and strides of the vulkan tensors among a graph's inputs that are, or were, symbols."""
+    tensors = [t for t in inputs if isinstance(t, torch.Tensor) and t.device.type == "vulkan"]
+    return [s for t in tensors for s in (*t.size(), *t.stride()) if isinstance(s, torch.SymInt)]
 
 
 def _use_writable_folder() -> None:

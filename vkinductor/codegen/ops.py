@@ -253,6 +253,8 @@ def _extremum(name: str) -> Callable[[Operand, Operand], str]:
 def _index(expr: sympy.Expr) -> CSEVariable:
     """``expr`` in the kernel's index type."""
     kernel = V.kernel
+    # A size that was a float on the way (1.0 * s0) is whole again here.
+    expr = expr.xreplace({f: sympy.Integer(int(f)) for f in expr.atoms(sympy.Float) if float(f).is_integer()})
     text = kernel.index_to_str(kernel.prepare_indexing(expr))
     dtype = kernel.get_index_dtype_as_torch_dtype()
     return kernel.cse.generate(kernel.compute, text, bounds=get_bounds_index_expr(expr), dtype=dtype, shape=())

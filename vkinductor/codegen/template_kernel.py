@@ -14,7 +14,7 @@ import torch
 from torch._inductor import ir
 from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
-from torch._inductor.ir import FixedLayout, IRNode, TemplateBuffer
+from torch._inductor.ir import FixedLayout, FlexibleLayout, IRNode, TemplateBuffer
 from torch._inductor.utils import sympy_product, upcast_compute_type
 from torch._inductor.virtualized import V, ops
 from torch.utils._sympy.value_ranges import ValueRanges
@@ -141,3 +141,11 @@ class VulkanTemplateKernel(VulkanKernel):
 def realized(x: Any) -> Any:
     """``x`` as something a kernel can address: a buffer or a strided view of one, without a copy when possible."""
     return ir.ExternKernel.realize_input(x)
+
+
+def laid_out(x: Any) -> Any:
+    """``realized``, with strides that stay: Inductor may pad those of a buffer whose layout is still open."""
+    operand = realized(x)
+    if isinstance(operand.get_layout(), FlexibleLayout):
+        operand.freeze_layout()
+    return operand

@@ -131,6 +131,6 @@ def _triton_scheduling() -> Iterator[None]:
 
 def _original(function: Any) -> Any:
     """Inductor's lowering under one of ours."""
-    while getattr(function, "vkinductor", False):
+    while getattr(function, "vkinductor", False) and hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function

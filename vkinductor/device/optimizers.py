@@ -153,7 +153,7 @@ def _unscale(grads: Tensors, found_inf: torch.Tensor, inverse_scale: torch.Tenso
         return
     sizes = [norm.float() for norm in torch._foreach_norm(grads, float("inf"))]
     found_inf.copy_(torch.maximum(found_inf, (~torch.isfinite(torch.stack(sizes)).all()).to(found_inf.dtype)))
-    torch._foreach_mul_(grads, inverse_scale)
+    torch._foreach_mul_(grads, inverse_scale.reshape(()))
 
 
 def _update_scale(
