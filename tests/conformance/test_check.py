@@ -92,6 +92,16 @@ def test_random_results_are_compared_by_form():
     assert verdicts("randn_like", variants=("eager",)) == {"eager": "gpu"}
 
 
+def test_what_is_as_near_to_the_exact_value_as_the_cpu_is_right():
+    exact = torch.tensor([1.0, 2.0, float("nan"), float("inf")], dtype=torch.float64)
+    cpu = torch.tensor([1.004, 2.0, float("nan"), float("inf")]).half()
+    for off, right in ((0.997, True), (1.004, True), (1.006, False), (float("nan"), False)):
+        got = torch.tensor([off, 2.0, float("nan"), float("inf")]).half()
+        assert module._as_near(got, cpu, exact) is right
+    assert not module._as_near(torch.tensor([1.0, 2.0, 0.0, float("inf")]).half(), cpu, exact)
+    assert not module._as_near(torch.tensor([1.0, 2.004, float("nan"), float("inf")]).half(), cpu, exact)
+
+
 def test_a_result_as_good_as_the_cpus_is_right():
     """In half precision either may be the better one: what is near the exact value counts."""
     near = torch.tensor([1.0 + 2.0**-10], dtype=torch.float16)

