@@ -18,6 +18,7 @@ _RANDOM = {
     *("nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.rrelu"),
     *("nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout"),
     *("nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d"),
+    "nn.functional.multi_head_attention_forward",  # with dropout
 }
 
 # uint8 images are resampled in fixed point by the CPU kernel alone. torch's tests of Inductor
