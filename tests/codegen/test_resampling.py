@@ -37,8 +37,8 @@ def hold(f: Any, x: torch.Tensor) -> None:
     same(got, gradients(f, x), rtol=1e-4, atol=1e-4)
 
 
-# torch 2.13 fails in the derivative of bicubic resampling when its sizes are symbols (isIntList, an internal assertion):
-# a second size runs on the CPU.
+# torch 2.13 fails in the derivative of bicubic resampling when its sizes are symbols (an internal assertion about
+# lists of integers): a second size runs on the CPU.
 SYMBOLS = pytest.mark.xfail(reason="bicubic derivatives of varying sizes fall back", strict=False)
 EAGER = [pytest.param(*mode, marks=SYMBOLS if mode[0] == "bicubic" else ()) for mode in MODES]
 
