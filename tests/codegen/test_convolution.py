@@ -191,3 +191,15 @@ def test_nan_stays_where_it_belongs() -> None:
     x, w = torch.randn(1, 2, 6, 6), torch.randn(3, 2, 3, 3)
     x[0, 1, 2, 3] = torch.nan
     check(lambda x, w: F.conv2d(x, w, padding=1), *copies([x, w]))
+
+
+def test_strides_are_read_after_inductor_has_padded_them() -> None:
+    """Rows of 33 get strides of 36: the padded input of a "same" convolution is such a buffer."""
+    x, weight = torch.randn(2, 3, 32, 32), torch.randn(16, 3, 3, 3)
+
+    def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.conv2d(torch.nn.functional.pad(x, (0, 1, 0, 1)), weight, stride=2)
+
+    torch._dynamo.reset()
+    got = torch.compile(f, backend="vulkan")(x.to("vulkan"), weight.to("vulkan")).cpu()
+    torch.testing.assert_close(got, f(x, weight))

@@ -39,7 +39,7 @@ def hold(f: Any, x: torch.Tensor) -> None:
 
 # torch 2.13 fails in the derivative of bicubic resampling when its sizes are symbols (an internal assertion about
 # lists of integers): a second size runs on the CPU.
-SYMBOLS = pytest.mark.xfail(reason="bicubic derivatives of varying sizes fall back", strict=False)
+SYMBOLS = pytest.mark.xfail(reason="bicubic derivatives of varying sizes fall back", strict=True)
 EAGER = [pytest.param(*mode, marks=SYMBOLS if mode[0] == "bicubic" else ()) for mode in MODES]
 
 

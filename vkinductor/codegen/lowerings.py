@@ -54,11 +54,12 @@ def register() -> None:
         _wrap(names, functools.partial(_dispatch, ours))
     for packet, around in _AROUND.items():
         _wrap(_all(packet), functools.partial(_dispatch_around, around))
-    _wrap(
-        _all(torch.ops.prims.device_put),
-        lambda original: _dispatch(functools.partial(_blocking, original), original),
-    )
-    for packet, function in ((aten.var_mean, _var_mean), (aten.any, _any), (aten.pow, _pow)):
+    for packet, function in (
+        (torch.ops.prims.device_put, _blocking),
+        (aten.var_mean, _var_mean),
+        (aten.any, _any),
+        (aten.pow, _pow),
+    ):
         _wrap(_all(packet), functools.partial(_dispatch_around, functools.partial(functools.partial, function)))
     for packet in (aten.argmax, aten.argmin):
         _wrap(_all(packet), _flat)
@@ -115,10 +116,6 @@ def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
 
     lower.vkinductor = True  # type: ignore[attr-defined]
     return lower
-
-
-def _around(around: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    return _dispatch(around(original), original)
 
 
 def _blocking(original: Callable[..., Any], x: Any, device: Any, non_blocking: bool = False) -> Any:

@@ -1,7 +1,7 @@
 """One entry in one dtype: eager on the device, compiled with static and with symbolic shapes, and backward.
 
 The reference is the CPU's eager result, in the same dtype and in double precision: a result is right when it is within
-torch's own tolerances of either.
+torch's own tolerances of the first, or each value is within them of the second or as near to it as the CPU's.
 """
 
 from __future__ import annotations
