@@ -21,6 +21,12 @@ MAX_ELEMENTS_IN_REGISTERS = 8
 # lanes are added only to shorten the serial sum, which also bounds its rounding error.
 CPU_ELEMENTS_A_LANE = 64
 
+# Elements that a workgroup sorts in a row kernel: each takes up to 20 of the 16384 bytes that any device has.
+SORTED_ELEMENTS = 512
+
+# Up to this length counting the elements before each is cheaper than a sorting network.
+RANKED_ROW = 32
+
 
 @dataclass(frozen=True)
 class PointwiseLayout:
@@ -35,13 +41,16 @@ class ReductionLayout:
 
     ``elements`` > 0: the row lives in registers, that many elements a lane (persistent reduction);
     0: each stage loops over the row again. ``chunk``: where the row is scanned, how many neighbouring elements a lane
-    takes at a time.
+    takes at a time. ``block``: where the row is sorted, its length rounded up to a power of two; ``ranked``: whether by
+    counting for each element those before it.
     """
 
     lanes: int
     rows: int
     elements: int
     chunk: int = 1
+    block: int = 0
+    ranked: bool = False
 
     @property
     def workgroup(self) -> int:
@@ -139,6 +148,28 @@ def scan_blocks(info: DeviceInfo, rows_hint: int) -> tuple[int, int]:
     else:
         limit, block = (16384, 4096) if rows_hint < 256 else (1 << 30, 1 << 20)
     return forced.get("scan_limit", limit), forced.get("scan_block", block)
+
+
+def longest_row_sort() -> int:
+    """The longest row that is sorted inside a row kernel: a lane keeps its elements in registers."""
+    return int(_overrides.get().get("row_sort", 512))
+
+
+def row_sort(info: DeviceInfo, row: int, rows_hint: int) -> ReductionLayout:
+    """Layout of a kernel that sorts its rows of ``row`` elements: persistent."""
+    forced = _overrides.get()
+    largest = _max_workgroup(info)
+    block = _power_of_two_at_least(max(2, row))
+    fewest = _power_of_two_at_least(-(-row // MAX_ELEMENTS_IN_REGISTERS))
+    # On a CPU driver a barrier costs more than a few comparisons.
+    lanes = fewest if info.kind == "cpu" else block // 2
+    workgroup = min(64 if info.kind == "cpu" else 256, largest)
+    lanes = max(fewest, forced.get("lanes", min(lanes, workgroup)))
+    rows = forced.get("rows", max(1, min(workgroup // lanes, SORTED_ELEMENTS // block)))
+    while "rows" not in forced and rows > 1 and rows // 2 >= rows_hint:
+        rows //= 2
+    ranked = row <= forced.get("ranked_row", RANKED_ROW)
+    return ReductionLayout(lanes, rows, -(-row // lanes), block=block, ranked=ranked)
 
 
 def largest_sort_block(info: DeviceInfo) -> int:

@@ -25,7 +25,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics, index_errors, scans, search
+from . import heuristics, index_errors, row_sorts, scans, search
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
@@ -108,6 +108,7 @@ class VulkanKernel(SIMDKernel):
         self.accumulator_ids = itertools.count()
         self.scans: list[scans.Scan] = []
         self.parts: list[Part] = []
+        self.row_sort: row_sorts.RowSort | None = None
         self.written: set[str] = set()
         self.index_checks: list[index_errors.Check] = []
         self.scheduled: Any = ()  # the scheduler nodes of this launch
@@ -115,8 +116,12 @@ class VulkanKernel(SIMDKernel):
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
             static = int(row) if isinstance(row, (int, sympy.Integer)) else None
-            choose = heuristics.scan if self.features.contains_op("scan") else heuristics.reduction
-            self.layout = choose(self.device_info, static, size_hint(row), size_hint(rows))
+            if self.features.contains_op("sort"):
+                assert static is not None
+                self.layout = heuristics.row_sort(self.device_info, static, size_hint(rows))
+            else:
+                choose = heuristics.scan if self.features.contains_op("scan") else heuristics.reduction
+                self.layout = choose(self.device_info, static, size_hint(row), size_hint(rows))
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)
 
@@ -357,6 +362,21 @@ class VulkanKernel(SIMDKernel):
         self.parts.append(Part([self.loads, self.compute, self.stores], scan))
         self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(3))
 
+    # --- sorts ---------------------------------------------------------------------------------
+
+    def sort(self, dtypes: Any, values: Any, stable: bool, descending: bool) -> tuple[Any, ...]:
+        """Sort ``values[0]`` over the row; the other value is each element's position, as ``row_sorts.lower`` has it."""
+        assert self.inside_reduction
+        assert len(values) == 2
+        return row_sorts.sort(self, dtypes[0], values[0], descending)
+
+    def cut_row(self, lines: list[str]) -> None:
+        """End the loop over the row; another goes on with the same elements after ``lines``, which all lanes run."""
+        indexing = self.loop_indexing
+        self.combines.writelines(lines)
+        self._close_section(loop=True)
+        self.loop_indexing = indexing
+
     def bucketize(
         self,
         values: Any,
@@ -375,8 +395,19 @@ class VulkanKernel(SIMDKernel):
     def codegen_body(self) -> None:
         """Close the current section."""
         looping = self.reduces and self.inside_reduction
+        self._close_section(looping)
+        if not looping:
+            return
+        if not self.layout.elements:
+            # The next loop loads again: only what is the same for the whole row survives.
+            self.cse.invalidate(self.row_values)  # type: ignore[arg-type]
+        for tree in self.range_trees:
+            if prefix_is_reduction(tree.prefix):
+                tree.cache_clear()
+
+    def _close_section(self, loop: bool) -> None:
         section = PendingSection(
-            loop=looping,
+            loop=loop,
             before=self.accumulators,
             body=[self.loop_indexing, self.loads, self.compute, self.stores],
             after=self.combines,
@@ -388,14 +419,6 @@ class VulkanKernel(SIMDKernel):
             self.parts = []
             self.loop_indexing, self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(4))
             self.accumulators, self.combines, self.row_stores = (IndentedBuffer() for _ in range(3))
-        if not looping:
-            return
-        if not self.layout.elements:
-            # The next loop loads again: only what is the same for the whole row survives.
-            self.cse.invalidate(self.row_values)  # type: ignore[arg-type]
-        for tree in self.range_trees:
-            if prefix_is_reduction(tree.prefix):
-                tree.cache_clear()
 
     @property
     def atomics(self) -> Any:
@@ -436,8 +459,11 @@ class VulkanKernel(SIMDKernel):
                 "hoisted": hoisted,
                 "sections": sections,
                 "functions": [scan.glsl() for scan in self.scans],
-                "shared": [(register, array) for (register, _), array in self.shared.items()],
+                "shared": [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()],
             }
+            if self.row_sort is not None:
+                specific["functions"].append(self.row_sort.function())
+                specific["shared"] += self.row_sort.shared(self.layout.rows)
         else:
             text, per_group = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
             body = [line for s in sections for line in s.body]

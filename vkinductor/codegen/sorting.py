@@ -1,6 +1,6 @@
 """Sorting a dimension: blocks of a row in shared memory, then merges of the sorted runs, each a template kernel.
 
-Kernels move positions (int32), never values: these are read where they lie, and gathered at the end, fused into the
+Short rows are sorted inside row kernels (row_sorts.py). Kernels move positions (int32), never values: these are read where they lie, and gathered at the end, fused into the
 last kernel or left out where nobody wants them. Any strides, any dimension, stable, NaN last as in torch.
 """
 
@@ -18,6 +18,7 @@ from torch._inductor.virtualized import V
 
 from vkinductor.runtime.errors import UnsupportedError
 
+from . import row_sorts
 from .compat import size_hint
 from .heuristics import largest_sort_block, pointwise, sort_block
 from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
@@ -37,7 +38,7 @@ def _common(kernel: VulkanTemplateKernel, dim: int, descending: bool) -> dict[st
     register = glsl_type(upcast_compute_type(operand.get_dtype())).register
     return {
         "register": register,
-        "key": "ivec2" if register in ("double", "int64_t", "uint64_t") else "int",
+        "key": row_sorts.key_type(register),
         "descending": descending,
         "load": kernel.operand(0),
         "length": kernel.size(size[dim]),
@@ -104,6 +105,9 @@ def sort_stable(x: TensorBox, *, stable: Any = None, dim: int = -1, descending: 
     if rank == 0:
         return lowering.clone(x), lowering.full([], 0, dtype=torch.int64, device=x.get_device())
     dim = dim % rank
+    short = row_sorts.lower(x, dim, descending)
+    if short is not None:
+        return short
     order = positions(x, dim, descending)
     indices = lowering.to_dtype(order, torch.int64)
     return lowering.lowerings[aten.gather.default](x, dim, indices), indices
