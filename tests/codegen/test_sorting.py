@@ -1,4 +1,4 @@
-"""Sorting and what is made of it, against the CPU's stable sort."""
+"""Sorting by templates and what is made of it, against the CPU's stable sort (row kernels: test_row_sorts.py)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from compiled import check, compiled, dispatches, name_of, on_device
 from vkinductor.codegen import heuristics
 
 NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture(autouse=True)
+def no_row_kernels():
+    with heuristics.override(row_sort=0):
+        yield
 
 
 def _sort(dim=-1, descending=False):

@@ -19,12 +19,7 @@ def groups(report):
     return "\n\n".join("\n".join(lines) for lines in report.kernels.groups)
 
 
-# Inductor sorts short rows inside a kernel; ours is a template of its own: 59 kernels against 51.
-SORTS = pytest.mark.xfail(reason="no sort inside a row kernel yet: 1.16 times Inductor's kernels", strict=True)
-COUNTED = [pytest.param(f, marks=SORTS if f.name == "Mixtral" else (), id=f.name) for f in FAMILIES]
-
-
-@pytest.mark.parametrize("family", COUNTED)
+@FAMILY
 def test_forward(family):
     report = forward(family, MODES[0])
     assert not report.compared.wrong, "\n".join(report.compared.wrong)

@@ -24,8 +24,9 @@ CPU_ELEMENTS_A_LANE = 64
 # Elements that a workgroup sorts in a row kernel: each takes up to 20 of the 16384 bytes that any device has.
 SORTED_ELEMENTS = 512
 
-# Up to this length counting the elements before each is cheaper than a sorting network.
-RANKED_ROW = 32
+# Up to this length of a row counting the elements before each is cheaper than a sorting network: it has no barriers,
+# which on a CPU driver count for more.
+RANKED_ROW, RANKED_ROW_CPU = 32, 128
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 
 @contextlib.contextmanager
 def override(**values: int) -> Iterator[None]:
-    """Force a layout's numbers, ``workgroup``, ``reads_dominate`` or ``scan_limit`` and ``scan_block`` for kernels
-    generated inside."""
+    """Force a layout's numbers, ``workgroup``, ``reads_dominate``, ``scan_limit`` and ``scan_block``, ``sort_block``,
+    ``row_sort`` (the longest row) or ``ranked_row`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
@@ -161,14 +162,14 @@ def row_sort(info: DeviceInfo, row: int, rows_hint: int) -> ReductionLayout:
     largest = _max_workgroup(info)
     block = _power_of_two_at_least(max(2, row))
     fewest = _power_of_two_at_least(-(-row // MAX_ELEMENTS_IN_REGISTERS))
-    # On a CPU driver a barrier costs more than a few comparisons.
-    lanes = fewest if info.kind == "cpu" else block // 2
-    workgroup = min(64 if info.kind == "cpu" else 256, largest)
+    lanes, workgroup, longest = block // 2, min(256, largest), RANKED_ROW
+    if info.kind == "cpu":
+        lanes, workgroup, longest = fewest, min(64, largest), RANKED_ROW_CPU
     lanes = max(fewest, forced.get("lanes", min(lanes, workgroup)))
     rows = forced.get("rows", max(1, min(workgroup // lanes, SORTED_ELEMENTS // block)))
     while "rows" not in forced and rows > 1 and rows // 2 >= rows_hint:
         rows //= 2
-    ranked = row <= forced.get("ranked_row", RANKED_ROW)
+    ranked = row <= forced.get("ranked_row", longest)
     return ReductionLayout(lanes, rows, -(-row // lanes), block=block, ranked=ranked)
 
 

@@ -117,7 +117,7 @@ class VulkanKernel(SIMDKernel):
             rows, row = self.features.numel, self.features.reduction_numel
             static = int(row) if isinstance(row, (int, sympy.Integer)) else None
             if self.features.contains_op("sort"):
-                assert static is not None
+                assert static is not None  # row_sorts.lower
                 self.layout = heuristics.row_sort(self.device_info, static, size_hint(rows))
             else:
                 choose = heuristics.scan if self.features.contains_op("scan") else heuristics.reduction
@@ -365,7 +365,7 @@ class VulkanKernel(SIMDKernel):
     # --- sorts ---------------------------------------------------------------------------------
 
     def sort(self, dtypes: Any, values: Any, stable: bool, descending: bool) -> tuple[Any, ...]:
-        """Sort ``values[0]`` over the row; the other value is each element's position, as ``row_sorts.lower`` has it."""
+        """Sort ``values[0]`` over the row; ``values[1]`` are the positions in it (row_sorts.py)."""
         assert self.inside_reduction
         assert len(values) == 2
         return row_sorts.sort(self, dtypes[0], values[0], descending)
@@ -451,6 +451,11 @@ class VulkanKernel(SIMDKernel):
         if self.reduces:
             hoisted = hoist(sections, max(1, self.layout.elements))
             text, per_group = "reduction.glsl.jinja", self.layout.rows
+            functions = [scan.glsl() for scan in self.scans]
+            shared = [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()]
+            if self.row_sort is not None:
+                functions.append(self.row_sort.functions())
+                shared += self.row_sort.shared(self.layout.rows)
             specific = {
                 "lanes": self.layout.lanes,
                 "rows": self.layout.rows,
@@ -458,12 +463,9 @@ class VulkanKernel(SIMDKernel):
                 "rnumel": numels["r0_"],
                 "hoisted": hoisted,
                 "sections": sections,
-                "functions": [scan.glsl() for scan in self.scans],
-                "shared": [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()],
+                "functions": functions,
+                "shared": shared,
             }
-            if self.row_sort is not None:
-                specific["functions"].append(self.row_sort.function())
-                specific["shared"] += self.row_sort.shared(self.layout.rows)
         else:
             text, per_group = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
             body = [line for s in sections for line in s.body]

@@ -36,7 +36,7 @@ class RowSort:
         """GLSL type that values are compared as."""
         return key_type(self.register)
 
-    def function(self) -> str:
+    def functions(self) -> str:
         """The GLSL functions ``sort_key`` and ``sort_less``."""
         return render("sort_key.glsl.jinja", register=self.register, key=self.key, descending=False)
 
@@ -64,7 +64,7 @@ def lower(x: TensorBox, dim: int, descending: bool) -> tuple[Any, Any] | None:
     if not isinstance(length, (int, sympy.Integer)) or length > heuristics.longest_row_sort():
         return None
     values, places = ir.Sort.create(
-        device=x.get_device(),
+        device=x.get_device_or_error(),
         dtypes=(x.get_dtype(), torch.int32),
         inner_fns=(x.make_loader(), lambda index: ops.index_expr(index[dim], torch.int32)),
         size=size,
@@ -72,7 +72,7 @@ def lower(x: TensorBox, dim: int, descending: bool) -> tuple[Any, Any] | None:
         stable=True,
         descending=descending,
     )
-    return None if values is None else (values, lowering.to_dtype(places, torch.int64))
+    return None if places is None else (values, lowering.to_dtype(places, torch.int64))
 
 
 def sort(kernel: Any, dtype: torch.dtype, value: Any, descending: bool) -> tuple[Any, Any]:
@@ -122,5 +122,5 @@ def fusable(nodes: Sequence[Any]) -> bool:
         data = getattr(getattr(node, "node", None), "data", None)
         scans = scans or isinstance(data, ir.Scan)
         if isinstance(data, ir.Sort):
-            registers.add(glsl_type(shared_dtype(data.dtypes[0])).register)
+            registers.add(glsl_type(data.dtypes[0]).register)
     return len(registers) <= (0 if scans else 1)

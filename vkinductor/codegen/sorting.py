@@ -1,7 +1,8 @@
 """Sorting a dimension: blocks of a row in shared memory, then merges of the sorted runs, each a template kernel.
 
-Short rows are sorted inside row kernels (row_sorts.py). Kernels move positions (int32), never values: these are read where they lie, and gathered at the end, fused into the
-last kernel or left out where nobody wants them. Any strides, any dimension, stable, NaN last as in torch.
+Short rows of a fixed length are sorted inside row kernels instead (row_sorts.py). The templates move positions (int32),
+never values: these are read where they lie, and gathered at the end, fused into the last kernel or left out where
+nobody wants them. Any strides, any dimension, stable, NaN last as in torch.
 """
 
 from __future__ import annotations
