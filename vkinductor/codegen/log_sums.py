@@ -21,9 +21,9 @@ from .scans import log_sum
 def logcumsumexp(x: Any, dim: int) -> Any:
     """The lowering of aten.logcumsumexp for a floating-point ``x`` of any shape."""
     size, dtype = x.get_size(), x.get_dtype()
-    dim = lowering._validate_dim(x, dim)
     if not size:
         return lowering.clone(x)
+    dim = lowering._validate_dim(x, dim)
     compute = compute_dtype(dtype)
     load = x.make_loader()
 
@@ -44,6 +44,7 @@ def logcumsumexp(x: Any, dim: int) -> Any:
 
     def result(index: Sequence[Any]) -> Any:
         value = ops.add(tops(index), ops.log(totals(index)))
-        return value if compute == dtype else ops.to_dtype(value, dtype)
+        # The backward subtracts the result that torch has rounded, and relies on the difference.
+        return value if compute == dtype else ops.to_dtype(value, dtype, use_compute_types=False)
 
     return ir.Pointwise.create(device=x.get_device(), dtype=dtype, inner_fn=result, ranges=list(size))
