@@ -79,7 +79,7 @@ def log_sum(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 # (combine function, registers of its state) -> the statements that compute it.
-_WRITTEN = {(exact_sum, 2): _EXACT_SUM, (log_sum, 3): _LOG_SUM}
+_WRITTEN: dict[tuple[Any, int], tuple[str, ...]] = {(exact_sum, 2): _EXACT_SUM, (log_sum, 3): _LOG_SUM}
 
 
 @dataclass(frozen=True)

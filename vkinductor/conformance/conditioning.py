@@ -20,7 +20,7 @@ DRAWS = 8
 
 
 def moved(sample: Sample, generator: torch.Generator) -> Sample:
-    """A sample in double precision whose floating-point tensors are off by one unit in the last place of their dtype."""
+    """A sample in double precision whose floating-point tensors are off by a unit in their dtype's last place."""
 
     def move(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
