@@ -211,13 +211,55 @@ def test_a_failing_compilation_goes_to_the_cpu_once(eager: EagerCompiler, monkey
     assert sum(vkinductor.stats()["fallbacks"].values()) == 2
 
 
-def test_too_many_programs_go_to_the_cpu(eager: EagerCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_past_the_limit_the_least_recently_used_program_goes(
+    eager: EagerCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compiler, "MAX_PROGRAMS", 2)
     x = torch.randn(8)
-    for slope in (0.1, 0.2, 0.3, 0.4):  # a number that no formula takes as an input
+    for slope, compiled in ((0.1, 1), (0.2, 2), (0.1, 2), (0.3, 3), (0.1, 3), (0.3, 3), (0.2, 4), (0.3, 4), (0.1, 5)):
+        # a number that no formula takes as an input
         both(lambda x, s=slope: torch.nn.functional.leaky_relu(x, s), x)
-    assert eager.compiled == 2
-    assert sum(vkinductor.stats()["fallbacks"].values()) >= 1
+        assert eager.compiled == compiled
+    assert vkinductor.stats()["fallbacks"] == {}
+    assert max(pattern.count() for pattern in eager._patterns.values()) == 2
+
+
+def test_many_patterns_in_turn_never_go_to_the_cpu(eager: EagerCompiler) -> None:
+    x = torch.randn(8)
+    slopes = [i / 64 for i in range(17)]
+    for _ in range(2):
+        for slope in slopes:
+            both(lambda x, s=slope: torch.nn.functional.leaky_relu(x, s), x)
+    assert vkinductor.stats()["fallbacks"] == {}
+    assert eager.compiled == len(slopes)
+
+
+def test_of_programs_for_the_same_numbers_one_goes(eager: EagerCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "MAX_PROGRAMS", 2)
+    x = torch.randn(1, 2, 9, 9)
+    for size, compiled in ((5, 1), (3, 2), (5, 2), (2, 3), (5, 3), (2, 3), (3, 4)):
+        both(lambda x, w: torch.conv2d(x, w, stride=2), x, torch.randn(2, 2, size, size))
+        assert eager.compiled == compiled
+    assert vkinductor.stats()["fallbacks"] == {}
+
+
+def test_programs_of_varying_numbers_are_evicted_too() -> None:
+    def program(served: int) -> compiler.Program:
+        return compiler.Program(lambda tensors, numbers: len(tensors) == served, lambda inputs: [], (int,), ())
+
+    pattern = compiler.Pattern(())
+    one, two, three = map(program, (1, 2, 3))
+    x = torch.empty(1)
+    pattern.add((7,), one, vary=True)
+    pattern.add((7,), two, vary=False)
+    assert pattern.find([x], [5]) is one
+    pattern.add((8,), three, vary=True)
+    pattern.evict(keep=2)
+    assert pattern.find([x, x], [7]) is None
+    assert pattern.find([x, x, x], [9]) is three
+    assert pattern.find([x], [9]) is one
+    pattern.evict(keep=1)
+    assert (pattern.count(), pattern.varying) == (1, [one])
 
 
 def test_fakes_and_subclasses_never_get_in(eager: EagerCompiler) -> None:

@@ -73,3 +73,14 @@ def test_instance_and_group() -> None:
     got = run(f, device)
     assert not vkinductor.stats()["fallbacks"]
     same(got, run(f, args), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_eager_group_norm_rounds_once(dtype):
+    """torch would compose it of a batch norm in half precision, scaled and shifted after rounding."""
+    x, weight, bias = torch.randn(4, 6, 9).mul(4).to(dtype), torch.randn(6).mul(8).to(dtype), torch.randn(6).to(dtype)
+    exact = torch.nn.functional.group_norm(x.double(), 2, weight.double(), bias.double())
+    vkinductor.reset_stats()
+    got = torch.nn.functional.group_norm(x.to("vulkan"), 2, weight.to("vulkan"), bias.to("vulkan")).cpu()
+    assert vkinductor.stats()["fallbacks"] == {}
+    torch.testing.assert_close(got.double(), exact, rtol=0.51 * torch.finfo(dtype).eps, atol=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from compiled import check, name_of, on_device, same
+from compiled import check, compiled, name_of, on_device, same
 
 import vkinductor
 
@@ -52,6 +52,40 @@ def test_indices_of_one_dimension(dtype):
     both(f, *arguments(dtype))
 
 
+ADDITIONS = {
+    "scatter_add": lambda x, i, s: x.scatter_add(0, i, s),
+    "scatter_add_": lambda x, i, s: x.clone().scatter_add_(0, i, s),
+    "scatter, add": lambda x, i, s: x.scatter(0, i, s, reduce="add"),
+    "scatter of a number": lambda x, i, s: x.scatter(0, i, 0.1, reduce="add"),
+    "scatter_reduce": lambda x, i, s: x.scatter_reduce(0, i, s, "sum", include_self=False),
+    "index_add": lambda x, i, s: x.index_add(0, i, s),
+    "index_put": lambda x, i, s: x.index_put((i,), s, accumulate=True),
+    "index_put_": lambda x, i, s: x.clone().index_put_((i,), s, accumulate=True),
+    "put": lambda x, i, s: x.put(i, s, accumulate=True),
+    "gradient of an index": lambda x, i, s: torch.ops.aten._unsafe_index_put(x, (i,), s, True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
+def test_half_precision_sums_round_once(dtype):
+    """10000 additions of 0.1 at one place: where each rounds, float16 stops at 256 and bfloat16 at 32."""
+    index = torch.zeros(10_000, dtype=torch.int64)
+    x, source = torch.zeros(3).to(dtype), torch.full((10_000,), 0.1).to(dtype)
+    expected = source.double().sum().to(dtype)
+    args = on_device((x, index, source))
+    vkinductor.reset_stats()
+
+    def additions(x, index, source):
+        return [f(x, index, source) for f in ADDITIONS.values()]
+
+    results = [*additions(*args), *compiled(additions)(*args)]
+    for name, result in zip([*ADDITIONS, *ADDITIONS], results, strict=True):
+        torch.testing.assert_close(result[0].cpu(), expected, rtol=torch.finfo(dtype).eps, atol=0, msg=name)
+        assert result.dtype == dtype
+        assert result[1] == 0
+    assert not vkinductor.stats()["fallbacks"]
+
+
 def test_numbers_and_products():
     def f(x, index, source):
         return x.scatter(0, index, 2.0, reduce="multiply"), x.scatter(1, index[:5] % 4, source[:5], reduce="add")
@@ -96,9 +130,15 @@ def test_gradients():
 
 def test_deterministic_algorithms_use_the_cpu():
     args = (torch.zeros(2), torch.tensor([0, 0, 1]), torch.rand(3))
+    both(lambda x, i, s: x.scatter_add(0, i, s), *args)
     torch.use_deterministic_algorithms(True)
     try:
         check(lambda x, i, s: x.scatter_reduce(0, i, s, "prod"), *args)
+        for dtype in (torch.float32, torch.float16):
+            x, index, source = on_device(args)
+            vkinductor.reset_stats()
+            x.to(dtype).scatter_add(0, index, source.to(dtype))
+            assert sum(vkinductor.stats()["fallbacks"].values()) == 1
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -109,6 +109,39 @@ def test_a_result_as_good_as_the_cpus_is_right():
     assert module._far(near + 1, near)
 
 
+def textbook_variance(x):
+    return (x * x).mean(-1) - x.mean(-1) ** 2
+
+
+def test_what_no_rounding_explains_is_wrong_where_the_cpu_is_off_too(monkeypatch):
+    """Rows of values near 30 cancel to nothing but rounding errors; those of values near 0 do not."""
+    torch.manual_seed(0)
+    x = torch.cat((torch.randn(20, 16) + 30, torch.randn(20, 16))).half()
+    substitute(monkeypatch, textbook_variance)
+    expected, exact = textbook_variance(x), textbook_variance(x.double())
+    theirs = (expected.double() - exact).abs() / exact
+    assert theirs[:20].max() > 0.1
+    assert theirs[20:].max() < 0.01
+
+    def differs(got):
+        return module._differs("sin", got.half(), expected, Sample((x,), {}), False)
+
+    assert not differs(textbook_variance(x.float() * (1 + 2.0**-12)))
+    assert not differs(exact)
+    for rows, wrong in ((0, 5.0), (0, float("nan")), (25, 0.0), (25, float("inf")), (slice(20, 40), exact[20:] * 1.01)):
+        got = exact.clone()
+        got[rows] = wrong
+        assert "Mismatched" in differs(got)
+
+
+def test_a_jump_is_no_rounding(monkeypatch):
+    """floor just below 2 is 1: never an excuse where the CPU has it exactly."""
+    substitute(monkeypatch, torch.floor)
+    x = torch.arange(1, 9).float()
+    assert not module._differs("sin", x, x, Sample((x,), {}), False)
+    assert "Mismatched" in module._differs("sin", x - 1, x, Sample((x,), {}), False)
+
+
 EQUAL = torch.tensor([[2, 1, 1], [5, 5, 4]])
 
 

@@ -14,6 +14,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
 from . import scatters
 from .convolution import convolution, convolution_backward
+from .log_sums import logcumsumexp
 from .matmul import addmm, mm
 from .sorting import sort, sort_stable
 
@@ -25,6 +26,7 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.addmm: addmm,
     aten.baddbmm: addmm,
     aten.convolution: convolution,
+    aten.logcumsumexp: logcumsumexp,
     aten.sort: sort,
     aten.sort.stable: sort_stable,
     aten.convolution_backward: convolution_backward,

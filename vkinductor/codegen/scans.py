@@ -39,6 +39,21 @@ _EXACT_SUM = (
     "b0 = high;",
 )
 
+# The same for sums of exponentials: a0 + log(a1 + a2), a0 the largest exponent so far. Equal ones may be infinite.
+_LOG_SUM = (
+    "float top = vk_isnan(a0) ? a0 : (vk_isnan(b0) || b0 >= a0) ? b0 : a0;",
+    "float scale_a = a0 == top ? 1.0 : vk_exp(a0 - top);",
+    "float scale_b = b0 == top ? 1.0 : vk_exp(b0 - top);",
+    "a1 *= scale_a; a2 *= scale_a; b1 *= scale_b; b2 *= scale_b;",
+    "precise float total = a1 + b1;",
+    "precise float part = total - a1;",
+    "precise float lost = ((a1 - (total - part)) + (b1 - part)) + (a2 + b2);",
+    "precise float high = total + lost;",
+    "b2 = lost - (high - total);",
+    "b1 = high;",
+    "b0 = top;",
+)
+
 
 def exact_sum(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
     """The combine function of float-float sums (high, low), for ``ir.Scan``.
@@ -46,6 +61,25 @@ def exact_sum(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
     Scans of it are computed with ``_EXACT_SUM``; elsewhere the high part is right and the low one is lost.
     """
     return ops.add(ops.add(a[0], b[0]), ops.add(a[1], b[1])), ops.constant(0.0, torch.float32)
+
+
+def log_sum(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The combine function of log(sum(exp(x))), for ``ir.Scan``: (largest x, sum of exp(x - largest)).
+
+    The sums of float32 are float-float, (largest x, high, low): scans of those are computed with ``_LOG_SUM``;
+    elsewhere the high part is right and the low one is lost.
+    """
+    top = ops.maximum(a[0], b[0])
+
+    def scaled(state: tuple[Any, ...]) -> Any:
+        factor = ops.exp(ops.sub(state[0], top))  # not of inf - inf
+        return ops.where(ops.eq(state[0], top), state[1], ops.mul(state[1], factor))
+
+    return top, ops.add(scaled(a), scaled(b)), *[ops.constant(0.0, torch.float32)] * (len(a) - 2)
+
+
+# (combine function, registers of its state) -> the statements that compute it.
+_WRITTEN: dict[tuple[Any, int], tuple[str, ...]] = {(exact_sum, 2): _EXACT_SUM, (log_sum, 3): _LOG_SUM}
 
 
 @dataclass(frozen=True)
@@ -102,7 +136,8 @@ def scan(kernel: Any, dtypes: Sequence[torch.dtype], combine: Combine, values: S
     narrow = [kernel.narrow.get(v) if isinstance(v, CSEVariable) else None for v in values]
     kept = [d if n is None else torch.int32 for d, n in zip(registers, narrow, strict=True)]
     start = [as_dtype(v if n is None else n, d) for v, n, d in zip(values, narrow, kept, strict=True)]
-    body = _EXACT_SUM if combine is exact_sum else _combination(kernel, combine, kept)
+    written = _WRITTEN.get((combine, len(kept)))
+    body = _combination(kernel, combine, kept) if written is None else written
     key = f"scan {start} {body}"
     results = [kernel.cse.try_get(f"{key} {i}") for i in range(len(values))]
     if all(r is not None for r in results):

@@ -56,6 +56,7 @@ COMPILED_WHOLE = (
     "cummin.out",
     "logcumsumexp",
     "logcumsumexp.out",
+    "native_group_norm",
 )
 
 _SDP_MATH = 0  # torch.nn.attention.SDPBackend.MATH

@@ -24,13 +24,13 @@ def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, inc
 
 
 def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """The mean as a sum over a count; the others have kernels."""
+    """The mean as a sum over a count; the others have kernels. Half-precision sums and products round once."""
+    dtype, compute = x.dtype, compute_dtype(x.dtype)
+    if dtype != compute and reduce in ("sum", "prod", "mean"):
+        wide = aten.scatter_reduce.two(x.to(compute), dim, index, src.to(compute), reduce, include_self=include_self)
+        return wide.to(dtype)
     if reduce != "mean":
         return NotImplemented
-    dtype = x.dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        # The sum may need more digits than the mean has.
-        return _scatter_reduce(x.float(), dim, index, src.float(), reduce, include_self=include_self).to(dtype)
     total = aten.scatter_reduce.two(x, dim, index, src, "sum", include_self=include_self)
     kind = dtype if dtype.is_floating_point else torch.int32
     start = torch.full(x.shape, 1 if include_self else 0, dtype=kind, device=x.device)
@@ -39,6 +39,39 @@ def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, incl
     if not include_self:
         count = count.clamp(min=1)
     return total / count if dtype.is_floating_point else torch.div(total, count, rounding_mode="floor").to(dtype)
+
+
+def _scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
+    """Half-precision sums in float32: thousands of additions that each round would stop to count."""
+    compute = compute_dtype(x.dtype)
+    if compute == x.dtype:
+        return NotImplemented
+    return aten.scatter_add.default(x.to(compute), dim, index, src.to(compute)).to(x.dtype)
+
+
+def _scatter(overload: Any) -> Callable[..., Any]:
+    """aten.scatter.reduce and aten.scatter.value_reduce: half-precision sums and products round once."""
+
+    def scatter(x: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
+        compute = compute_dtype(x.dtype)
+        if compute == x.dtype:
+            return NotImplemented
+        source = src.to(compute) if isinstance(src, torch.Tensor) else src
+        return overload(x.to(compute), dim, index, source, reduce=reduce).to(x.dtype)
+
+    return scatter
+
+
+def _added(overload: Any) -> Callable[..., Any]:
+    """An index_put whose half-precision sums round once; without sums it stays as it is."""
+
+    def put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+        compute = compute_dtype(x.dtype)
+        if compute == x.dtype or not accumulate:
+            return NotImplemented
+        return overload(x.to(compute), indices, values.to(compute), True).to(x.dtype)
+
+    return put
 
 
 def _index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> Any:
@@ -84,6 +117,11 @@ def _take(x: Any, index: Any) -> Any:
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.index_reduce.default: _index_reduce,
     aten.scatter_reduce.two: _scatter_reduce,
+    aten.scatter_add.default: _scatter_add,
+    aten.scatter.reduce: _scatter(aten.scatter.reduce),
+    aten.scatter.value_reduce: _scatter(aten.scatter.value_reduce),
+    aten.index_put.default: _added(aten.index_put.default),
+    aten._unsafe_index_put.default: _added(aten._unsafe_index_put.default),
     aten._index_put_impl.default: _index_put,
     aten._unsafe_masked_index_put_accumulate.default: _masked_put,
     aten.index_add.default: _index_add,

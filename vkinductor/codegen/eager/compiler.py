@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from vkinductor.device import fallback
-from vkinductor.device.registry import registry
 from vkinductor.device.storage import empty
 
 from .. import fallbacks
@@ -25,8 +24,9 @@ from .signature import Call, Slot, Unreadable, signature, slotted
 
 log = logging.getLogger(__name__)
 
-# Programs of one pattern; past this the pattern goes to the CPU.
-MAX_PROGRAMS = 16
+# Programs of one pattern; past this the least recently used one goes. Far more than calls that take turns usually
+# need: one too few, and each of them compiles.
+MAX_PROGRAMS = 64
 # Seconds to wait for Dynamo to finish a compilation on another thread before this call goes to the CPU.
 LOCK_TIMEOUT = 10.0
 
@@ -43,16 +43,31 @@ class Pattern:
     varying: list[Program] = field(default_factory=list)
     numbers_vary: bool = True  # until an attempt to compile them as inputs fails
     refused: str | None = None
+    clock: int = 0  # calls served
 
     def find(self, tensors: list[torch.Tensor], numbers: list[Any]) -> Program | None:
         """A program that serves these."""
-        for program in self.by_numbers.get(tuple(numbers), ()):
-            if program.serves(tensors, numbers):
-                return program
-        for program in self.varying:
-            if program.serves(tensors, numbers):
-                return program
+        for programs in (self.by_numbers.get(tuple(numbers), ()), self.varying):
+            for program in programs:
+                if program.serves(tensors, numbers):
+                    self.clock = program.used = self.clock + 1
+                    return program
         return None
+
+    def add(self, numbers: tuple[Any, ...], program: Program, vary: bool) -> None:
+        """Take in a program for ``numbers`` (and others, if they ``vary``) that serves a call now."""
+        programs = self.varying if vary else self.by_numbers.setdefault(numbers, [])
+        programs.insert(0, program)
+        self.clock = program.used = self.clock + 1
+
+    def evict(self, keep: int) -> None:
+        """Drop the least recently used programs until there are ``keep``."""
+        while self.count() > keep:
+            oldest = min((p for ps in (self.varying, *self.by_numbers.values()) for p in ps), key=lambda p: p.used)
+            # New containers, because another thread may be walking these.
+            self.varying = [p for p in self.varying if p is not oldest]
+            left = {n: [p for p in ps if p is not oldest] for n, ps in self.by_numbers.items()}
+            self.by_numbers = {n: ps for n, ps in left.items() if ps}
 
     def count(self) -> int:
         """Programs there are."""
@@ -163,12 +178,7 @@ class EagerCompiler:
     def _compile_locked(
         self, op: Any, args: Any, kwargs: Any, pattern: Pattern, tensors: list[torch.Tensor], numbers: list[Any]
     ) -> Program | None:
-        if pattern.count() >= MAX_PROGRAMS and op.name() in registry.operators and pattern.by_numbers:
-            # A user's operator may have no other kernel: the oldest program goes.
-            pattern.by_numbers.pop(next(iter(pattern.by_numbers)))
-        elif pattern.count() >= MAX_PROGRAMS:
-            pattern.refused = f"{MAX_PROGRAMS} programs do not cover its calls"
-            return None
+        pattern.evict(keep=MAX_PROGRAMS - 1)
         slots = slotted(op, args, kwargs)
         # A number that has had another value before may have yet another next time.
         vary = bool(numbers) and pattern.numbers_vary and any(n != tuple(numbers) for n in pattern.by_numbers)
@@ -178,7 +188,7 @@ class EagerCompiler:
                     program = compile_call(op, slots, tensors, numbers, vary=True)
                     if not program.serves(tensors, numbers):
                         raise Refused("its guards do not hold for the call it was compiled from")
-                    pattern.varying.insert(0, program)
+                    pattern.add(tuple(numbers), program, vary=True)
                     self.compiled += 1
                     return program
                 except Refused as error:
@@ -192,7 +202,7 @@ class EagerCompiler:
             if not error.wrong:
                 pattern.refused = str(error)
             return None
-        pattern.by_numbers.setdefault(tuple(numbers), []).insert(0, program)
+        pattern.add(tuple(numbers), program, vary=False)
         self.compiled += 1
         return program
 

@@ -40,18 +40,20 @@ class Refused(Exception):
         self.wrong = wrong
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Program:
     """A compiled call.
 
     ``serves(tensors, numbers)``: whether the guards hold for these. ``run(inputs)``: the graph's outputs.
     ``numbers``: for each number of the call how it is passed: a dtype, int, or None when it is compiled in.
+    ``used``: when it last served a call, on its pattern's clock.
     """
 
     serves: Callable[[Sequence[torch.Tensor], Sequence[Any]], bool]
     run: Callable[[list[Any]], Sequence[torch.Tensor]]
     numbers: tuple[Any, ...]
     lengths: tuple[int, ...]
+    used: int = 0
 
     def __call__(self, tensors: list[torch.Tensor], numbers: Sequence[int | float]) -> Sequence[torch.Tensor]:
         inputs: list[Any] = list(tensors)

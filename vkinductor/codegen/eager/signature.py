@@ -127,6 +127,8 @@ class Call:
         for name, value in kwargs.items():
             pattern.append(name)
             pattern.append(read(value, name in rules.varying_names))
+        if torch.are_deterministic_algorithms_enabled():  # what is compiled depends on it
+            pattern.append("deterministic")
         self.pattern = tuple(pattern)
 
     def _read(self, value: Any, varying: bool) -> Any:
@@ -207,7 +209,7 @@ class _Slots(Call):
 def slotted(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """``args`` and ``kwargs`` with slots numbered as ``Call`` numbers tensors and numbers."""
     parts = _Slots(op, args, kwargs).pattern[1:]
-    named = parts[len(args) :]
+    named = parts[len(args) : len(args) + 2 * len(kwargs)]
     return parts[: len(args)], dict(zip(named[::2], named[1::2], strict=True))
 
 
