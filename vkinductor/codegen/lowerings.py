@@ -12,7 +12,7 @@ from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
-from . import scatters
+from . import library_operators, scatters
 from .convolution import convolution, convolution_backward
 from .matmul import addmm, mm
 from .sorting import sort, sort_stable
@@ -25,6 +25,7 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.addmm: addmm,
     aten.baddbmm: addmm,
     aten.convolution: convolution,
+    aten.gcd.default: library_operators.gcd,
     aten.sort: sort,
     aten.sort.stable: sort_stable,
     aten.convolution_backward: convolution_backward,

@@ -11,11 +11,15 @@ from typing import Any
 from vkinductor.device.registry import registry
 
 from . import (
+    averages,
     distances,
     elementwise,
+    embedding,
+    grid_sampling,
     histograms,
     normalisation,
     ordering,
+    padding,
     products,
     resampling,
     scatters,
@@ -24,11 +28,15 @@ from . import (
 )
 
 OURS: dict[Any, Callable[..., Any]] = {
+    **averages.TABLE,
     **distances.TABLE,
     **elementwise.TABLE,
+    **embedding.TABLE,
+    **grid_sampling.TABLE,
     **histograms.TABLE,
     **normalisation.TABLE,
     **ordering.TABLE,
+    **padding.TABLE,
     **products.TABLE,
     **resampling.TABLE,
     **scatters.TABLE,
