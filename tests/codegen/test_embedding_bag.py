@@ -40,9 +40,7 @@ def test_eager(mode: str) -> None:
     """An empty bag, an index that stands for nothing, a last offset that is the end."""
 
     def f(table: Any, indices: Any, offsets: Any) -> Any:
-        return F.embedding_bag(
-            indices, table, offsets, mode=mode, padding_idx=2, include_last_offset=True
-        )
+        return F.embedding_bag(indices, table, offsets, mode=mode, padding_idx=2, include_last_offset=True)
 
     hold(f, [leaf(TABLE), INDICES, torch.cat([OFFSETS, torch.tensor([9])])])
 

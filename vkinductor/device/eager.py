@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import counted, distributions, fallback, histograms, optimizers, unique
+from vkinductor.device import counted, ctc, distributions, fallback, histograms, optimizers, unique
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -184,7 +184,7 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
     ("_")."""
     from vkinductor.device.metadata import overload
 
-    made = counted.kernels(dispatch) | distributions.kernels(dispatch)
+    made = counted.kernels(dispatch) | distributions.kernels(dispatch) | ctc.kernels(dispatch)
     for name, kernel in (KERNELS | optimizers.KERNELS | histograms.KERNELS | made).items():
         library.impl(name, kernel, "PrivateUse1")
     for name in HOST_MADE:

@@ -12,6 +12,7 @@ from vkinductor.device.registry import registry
 
 from . import (
     averages,
+    ctc,
     distances,
     elementwise,
     embedding,
@@ -21,14 +22,17 @@ from . import (
     ordering,
     padding,
     products,
+    random,
     resampling,
     scatters,
     segments,
+    transformer,
     windows,
 )
 
 OURS: dict[Any, Callable[..., Any]] = {
     **averages.TABLE,
+    **ctc.TABLE,
     **distances.TABLE,
     **elementwise.TABLE,
     **embedding.TABLE,
@@ -38,9 +42,11 @@ OURS: dict[Any, Callable[..., Any]] = {
     **ordering.TABLE,
     **padding.TABLE,
     **products.TABLE,
+    **random.TABLE,
     **resampling.TABLE,
     **scatters.TABLE,
     **segments.TABLE,
+    **transformer.TABLE,
     **windows.TABLE,
 }
 

@@ -74,9 +74,7 @@ def _backward(
 ) -> Any:  # fmt: skip
     if sparse:
         return NotImplemented
-    return _dense(
-        gradient, indices, bag, size, maxima, rows, scale_grad_by_freq, mode, per_sample_weights, padding_idx
-    )
+    return _dense(gradient, indices, bag, size, maxima, rows, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
 
 
 def _dense(
