@@ -62,6 +62,8 @@ def states(
     capacity = next((c for c in (64, 512, MAX_STATES) if fits(sympy.Le(size[2], c))), None)
     if capacity is None:
         raise UnsupportedError(f"ctc_loss: targets of {targets.get_size()[1]} labels; {MAX_STATES // 2 - 1} fit")
-    layout = FixedLayout(log_probs.get_device(), log_probs.get_dtype(), size, FlexibleLayout.contiguous_strides(size))
+    layout = FixedLayout(
+        log_probs.get_device_or_error(), log_probs.get_dtype(), size, FlexibleLayout.contiguous_strides(size)
+    )
     plan = functools.partial(_plan, blank=blank, backwards=backwards, capacity=capacity)
     return TensorBox.create(VulkanTemplateBuffer(layout, operands, plan, name="ctc", fuses=False))

@@ -150,12 +150,18 @@ def _sdp_choice(*args: Any, **kwargs: Any) -> int:
     return _SDP_MATH
 
 
+def _never(*args: Any) -> bool:
+    """`_nested_tensor_from_mask_left_aligned`: whether torch.nn's encoder may make nested tensors of padded ones."""
+    return False
+
+
 def _zeros(size: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> torch.Tensor:
     """`_efficientzerotensor`, the tangent of a constant in forward mode: here with memory behind it."""
     return torch.zeros(size, dtype=dtype, device=device)
 
 
 KERNELS: dict[str, Any] = {
+    "_nested_tensor_from_mask_left_aligned": _never,
     "_efficientzerotensor": _zeros,
     "convolution_overrideable": _convolution,
     "convolution_backward_overrideable": _convolution_backward,

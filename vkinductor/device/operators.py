@@ -5,6 +5,7 @@ The device runs them as it runs torch's (compiled, by lowerings of codegen); oth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ NAMESPACE = "vkinductor"
 
 # Name -> (schema after the name, shape of the result).
 _SCHEMAS = {
-    # One number of distribution "poisson", "binomial" or "gamma" for each element of the parameters, which are broadcast.
+    # A number of distribution "poisson", "binomial" or "gamma" for each element of the parameters, which are broadcast.
     # seed: int64, without dimensions.
     "draw": "(str law, Tensor seed, Tensor a, Tensor? b=None) -> Tensor",
     # The rows of a lattice of connectionist temporal classification, [N, T, 2 S + 1]: alpha, or backwards beta.
@@ -51,7 +52,13 @@ def _declare() -> torch.library.Library:
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     for name, schema in _SCHEMAS.items():
         library.define(name + schema)
-    for name, shape in {"draw": _draw, "ctc_states": _states, "ctc_loss": _loss, "ctc_gradient": _gradient}.items():
+    shapes: dict[str, Callable[..., Any]] = {
+        "draw": _draw,
+        "ctc_states": _states,
+        "ctc_loss": _loss,
+        "ctc_gradient": _gradient,
+    }
+    for name, shape in shapes.items():
         torch.library.register_fake(f"{NAMESPACE}::{name}", shape, lib=library)
     return library
 

@@ -18,7 +18,7 @@ from .resampling import Taps, Weight, resample
 
 aten = torch.ops.aten
 
-# Inductor unrolls windows of so many elements (of so many outputs, in gradients), and leaves larger ones to eager kernels.
+# Inductor unrolls windows of so many elements (in gradients: of outputs), and leaves larger ones to eager kernels.
 _UNROLLED = {1: 25, 2: 25, 3: 125}
 
 
@@ -50,37 +50,58 @@ def _share(n: Any, kernel: int, stride: int, padding: int, with_padding: bool, d
     return weight
 
 
-def _given(dims: int, gradient: bool) -> Callable[..., Any]:
-    overload = getattr(aten, f"avg_pool{dims}d{'_backward' if gradient else ''}").default
+def _is_small(windows: Sequence[int]) -> bool:
+    return functools.reduce(operator.mul, windows) <= _UNROLLED[len(windows)]
 
-    def pool(*args: Any) -> Any:
-        lead = args[: 2 if gradient else 1]
-        x = lead[-1]
-        kernel, stride, padding, ceil_mode, with_padding, divisor = (
-            *args[len(lead) :],
-            *((), 0, False, True, None)[len(args) - len(lead) - 1 :],
-        )
-        kernel, padding = each(kernel, dims), each(padding, dims)
+
+def _pool(dims: int) -> Callable[..., Any]:
+    def pool(
+        x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: Any = None,
+    ) -> Any:  # fmt: skip
+        kernel, padding = each(kernel_size, dims), each(padding, dims)
         stride = each(stride, dims) if stride else kernel
-        windows = [-(-k // s) for k, s in zip(kernel, stride, strict=True)] if gradient else kernel
-        if functools.reduce(operator.mul, windows) <= _UNROLLED[dims] or (not gradient and kernel == stride):
-            whole = (kernel, stride, padding, ceil_mode, with_padding, divisor)
-            # Inductor wants a number for each dimension.
-            return NotImplemented if whole == args[len(lead) :] else overload(*lead, *whole)
-        outputs = lead[0].shape[-dims:] if gradient else _counts(x.shape[-dims:], kernel, stride, padding, ceil_mode)
+        if _is_small(kernel) or kernel == stride:
+            return NotImplemented
+        sizes = x.shape[-dims:]
         taps = []
-        for n, o, k, s, p in zip(x.shape[-dims:], outputs, kernel, stride, padding, strict=True):
-            weight = _share(n, k, s, p, with_padding, divisor is None, compute_dtype(x.dtype))
-            if gradient:
-                i = torch.arange(n, device=x.device)
-                first = torch.div(i + p - k + s, s, rounding_mode="floor")
-                taps.append(Taps(n, first, -(-k // s), _exchanged(weight)))
-            else:
-                taps.append(Taps(o, torch.arange(o, device=x.device) * s - p, k, weight))
-        made = resample(lead[0], taps)
-        return made if divisor is None else made / divisor
+        for n, o, k, s, p in zip(
+            sizes, _counts(sizes, kernel, stride, padding, ceil_mode), kernel, stride, padding, strict=True
+        ):
+            weight = _share(n, k, s, p, count_include_pad, divisor_override is None, compute_dtype(x.dtype))
+            taps.append(Taps(o, torch.arange(o, device=x.device) * s - p, k, weight))
+        return _divided(resample(x, taps), divisor_override)
 
     return pool
+
+
+def _pool_backward(dims: int) -> Callable[..., Any]:
+    overload = getattr(aten, f"avg_pool{dims}d_backward").default
+
+    def backward(
+        gradient: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
+        divisor_override: Any,
+    ) -> Any:  # fmt: skip
+        kernel, pads = each(kernel_size, dims), each(padding, dims)
+        steps = each(stride, dims) if stride else kernel
+        if _is_small([-(-k // s) for k, s in zip(kernel, steps, strict=True)]):
+            if [kernel, steps, pads] == [list(kernel_size), list(stride), list(padding)]:
+                return NotImplemented
+            # Inductor wants a number for each dimension.
+            return overload(gradient, x, kernel, steps, pads, ceil_mode, count_include_pad, divisor_override)
+        taps = []
+        for n, k, s, p in zip(x.shape[-dims:], kernel, steps, pads, strict=True):
+            weight = _share(n, k, s, p, count_include_pad, divisor_override is None, compute_dtype(x.dtype))
+            i = torch.arange(n, device=x.device)
+            first = torch.div(i + p - k + s, s, rounding_mode="floor")
+            taps.append(Taps(n, first, -(-k // s), _exchanged(weight)))
+        return _divided(resample(gradient, taps), divisor_override)
+
+    return backward
+
+
+def _divided(total: Any, divisor: Any) -> Any:
+    return total if divisor is None else total / divisor
 
 
 def _counts(sizes: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> list[Any]:
@@ -138,10 +159,10 @@ def _adaptive_backward(dims: int) -> Callable[..., Any]:
 
 
 TABLE: dict[Any, Callable[..., Any]] = {
-    aten.avg_pool2d.default: _given(2, gradient=False),
-    aten.avg_pool3d.default: _given(3, gradient=False),
-    aten.avg_pool2d_backward.default: _given(2, gradient=True),
-    aten.avg_pool3d_backward.default: _given(3, gradient=True),
+    aten.avg_pool2d.default: _pool(2),
+    aten.avg_pool3d.default: _pool(3),
+    aten.avg_pool2d_backward.default: _pool_backward(2),
+    aten.avg_pool3d_backward.default: _pool_backward(3),
     aten._adaptive_avg_pool2d.default: _adaptive,
     aten._adaptive_avg_pool3d.default: _adaptive,
     aten._adaptive_avg_pool2d_backward.default: _adaptive_backward(2),

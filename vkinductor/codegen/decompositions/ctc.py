@@ -1,7 +1,7 @@
 """The loss of connectionist temporal classification and its gradient, from the rows of its lattice.
 
-Graves, Fernandez, Gomez, Schmidhuber, "Connectionist temporal classification" (2006), equations 8 and 16. States are blank,
-label, blank, ..., one row a step; what counts of inputs and targets is given by lengths.
+Graves, Fernandez, Gomez, Schmidhuber, "Connectionist temporal classification" (2006), equations 8 and 16. States are
+blank, label, blank, ..., one row a step; what counts of inputs and targets is given by lengths.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _gradient(
     gradient: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, loss: Any, alpha: Any,
     blank: int, zero_infinity: bool,
 ) -> Any:  # fmt: skip
-    steps, count, _ = log_probs.shape
+    steps = log_probs.shape[0]
     beta = operators.ctc_states(log_probs, targets, input_lengths, target_lengths, blank, True)
     state = torch.arange(alpha.shape[2], device=alpha.device)
     is_label = (state % 2 == 1) & (state < 2 * target_lengths[:, None])

@@ -70,8 +70,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Taps:
-    """Along one dimension, [N, K, *points] each: ``place`` (int64) of each tap, ``valid`` where it lies in x, ``weight``,
-    and ``slope``, the derivative of the weight by the grid's value."""
+    """Along one dimension, [N, K, *points] each.
+
+    ``place`` (int64) of each tap, ``valid`` where it lies in x, ``weight``, and ``slope``: the derivative of the weight
+    by the grid's value.
+    """
 
     place: Any
     valid: Any

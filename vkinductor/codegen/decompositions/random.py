@@ -13,13 +13,9 @@ aten = torch.ops.aten
 
 
 def _law(law: str) -> Callable[..., Any]:
-    def draw(*parameters: Any, generator: Any = None) -> Any:
-        *parameters, last = parameters
-        if isinstance(last, torch.Tensor):
-            parameters = [*parameters, last]
-        elif last is not None:
-            generator = last
-        if generator is not None:
+    def draw(*args: Any, generator: Any = None) -> Any:
+        parameters = [value for value in args if isinstance(value, torch.Tensor)]
+        if generator is not None or any(value is not None for value in args[len(parameters) :]):
             return NotImplemented
         seed = torch.randint(-(2**62), 2**62, (), dtype=torch.int64, device=parameters[0].device)
         return operators.draw(law, seed, *parameters)

@@ -1,4 +1,4 @@
-"""The whole encoder layer and the whole attention that torch.nn calls in evaluation, in their parts: those have kernels."""
+"""Whole encoder layers and whole attention, which torch.nn calls in evaluation, in parts that have kernels."""
 
 from __future__ import annotations
 
