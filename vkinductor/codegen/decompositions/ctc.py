@@ -36,10 +36,10 @@ def _gradient(
     labels = targets[:, (state // 2).clamp(max=targets.shape[1] - 1)]
     places = torch.where(is_label, labels.to(torch.int64), blank)[:, None, :].expand(alpha.shape)
     by_sequence = log_probs.transpose(0, 1)
-    # Both count the step's own probability. What is impossible takes no part.
+    # Both count the step's own probability. Shares of a step sum to 1: that takes out what was rounded on the way.
     possible = (alpha > float("-inf")) & (beta > float("-inf"))
-    inner = alpha + beta - by_sequence.gather(2, places) + loss[:, None, None]
-    taken = torch.where(possible, torch.exp(inner), 0)
+    inner = torch.where(possible, alpha + beta - by_sequence.gather(2, places), float("-inf"))
+    taken = torch.where(possible, torch.softmax(inner, 2), 0)
     shares = torch.zeros(by_sequence.shape, dtype=alpha.dtype, device=alpha.device).scatter_add(2, places, taken)
     made = (by_sequence.exp() - shares) * gradient[:, None, None]
     made = torch.where(loss[:, None, None] < float("inf"), made, 0.0 if zero_infinity else float("nan"))
