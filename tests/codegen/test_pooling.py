@@ -80,6 +80,15 @@ def test_infinity_stays_in_its_window() -> None:
     check(lambda x: F.adaptive_avg_pool3d(x, 3), x, tolerance={"rtol": 1e-5, "atol": 1e-5})
 
 
+def test_empty_batch() -> None:
+    x = torch.randn(0, 1, 4, 5, 4).requires_grad_()
+    (device,) = on_device([x])
+    y = F.fractional_max_pool3d(device, (2, 2, 1), 2)
+    y.sum().backward()
+    assert (y.shape, device.grad.shape) == ((0, 1, 2, 2, 2), x.shape)
+    assert not vkinductor.stats()["fallbacks"]
+
+
 def test_one_kernel() -> None:
     g = compiled(lambda x: F.max_pool3d(x, 2))
     x = torch.randn(2, 3, 6, 6, 6)

@@ -53,9 +53,9 @@ def maxima(x: Any, windows: Sequence[Windows]) -> tuple[Any, Any]:
 
     at = position(torch.arange(extent, device=x.device))
     lead = x.shape[: x.dim() - dims]
-    flat = x.reshape(*lead, -1)
+    flat = x.flatten(len(lead))
     if at.dim() > dims + 1:
-        values = flat.gather(-1, at.reshape(*lead, -1)).view(*lead, *at.shape[-dims - 1 :])
+        values = flat.gather(-1, at.flatten(len(lead))).view(*lead, *at.shape[-dims - 1 :])
     else:
         values = flat[..., at]
     best = values.argmax(-1, keepdim=True)
@@ -66,9 +66,9 @@ def spread(gradient: Any, x: Any, indices: Any, dims: int) -> Any:
     """The gradient of ``maxima``: each element goes where its maximum came from."""
     lead = x.shape[: x.dim() - dims]
     made = torch.zeros_like(x, dtype=compute_dtype(x.dtype), memory_format=torch.contiguous_format)
-    flat = made.view(*lead, -1)
-    source = gradient.to(flat.dtype).reshape(*lead, -1)
-    return flat.scatter_add(-1, indices.reshape(*lead, -1), source).view(x.shape).to(x.dtype)
+    flat = made.flatten(len(lead))
+    source = gradient.to(flat.dtype).flatten(len(lead))
+    return flat.scatter_add(-1, indices.flatten(len(lead)), source).view(x.shape).to(x.dtype)
 
 
 def _max_pool3d(
