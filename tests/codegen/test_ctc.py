@@ -51,13 +51,15 @@ def test_impossible_targets() -> None:
 
 
 def test_more_labels_than_a_workgroup_has_invocations() -> None:
-    """Many steps, too, over which the CPU's gradient loses digits: compared with that of doubles."""
+    """Many steps, too, over which logarithms in float32 lose digits: fewer than on the CPU."""
     log_probs, targets = torch.randn(700, 1, 20).log_softmax(2), torch.randint(1, 20, (1, 300))
     lengths = torch.tensor([700]), torch.tensor([300])
     got = losses(*on_device([log_probs, targets]), *lengths)
-    want = losses(log_probs.double(), targets, *lengths)
-    same(got, [t.float() for t in want], rtol=1e-4, atol=2e-5)
     assert not vkinductor.stats()["fallbacks"]
+    cpu, exact = losses(log_probs, targets, *lengths), losses(log_probs.double(), targets, *lengths)
+    for ours, theirs, want in zip(got, cpu, exact, strict=True):
+        ours_off, theirs_off = ((part.cpu() - want).abs().max() for part in (ours, theirs))
+        assert ours_off <= max(1e-5 * want.abs().max(), theirs_off)
 
 
 def test_one_sequence_without_a_batch() -> None:
