@@ -71,3 +71,54 @@ def test_rrelu_gradient() -> None:
     y.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close((x.detach() * x.grad).cpu(), y.detach().cpu())
+
+
+@pytest.mark.parametrize("rate", [0.3, 9.5, 12.0, 1e6])
+def test_poisson(rate: float) -> None:
+    x = torch.full((N,), rate)
+    torch.manual_seed(3)
+    drawn = torch.poisson(x.to(DEVICE)).cpu()
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.poisson(x.to(DEVICE)).cpu())
+    assert (drawn == drawn.round()).all()
+    assert drawn.min() >= 0
+    assert abs((drawn - rate).mean()) < 4 * (rate / N) ** 0.5
+    assert abs((drawn - rate).var() / rate - 1) < 0.15
+
+
+@pytest.mark.parametrize(("count", "p"), [(5, 0.3), (100, 0.05), (100, 0.45), (1000, 0.9)])
+def test_binomial(count: int, p: float) -> None:
+    drawn = torch.binomial(torch.full((N,), float(count)).to(DEVICE), torch.full((N,), p).to(DEVICE)).cpu()
+    assert ((drawn >= 0) & (drawn <= count) & (drawn == drawn.round())).all()
+    variance = count * p * (1 - p)
+    assert abs(drawn.mean() - count * p) < 4 * (variance / N) ** 0.5
+    assert abs(drawn.var() / variance - 1) < 0.15
+
+
+@pytest.mark.parametrize("shape", [0.2, 1.0, 40.0])
+def test_gamma(shape: float) -> None:
+    drawn = torch._standard_gamma(torch.full((N,), shape).to(DEVICE)).cpu()
+    assert drawn.min() > 0
+    assert abs(drawn.mean() - shape) < 4 * (shape / N) ** 0.5
+    assert abs(drawn.var() / shape - 1) < 0.4
+
+
+def test_ends_and_errors_of_counts() -> None:
+    x = torch.tensor([0.0, 3.0, 3.0, float("nan")])
+    p = torch.tensor([0.5, 0.0, 1.0, 0.5])
+    drawn = torch.binomial(x.to(DEVICE), p.to(DEVICE)).cpu()
+    torch.testing.assert_close(drawn, torch.tensor([0.0, 0.0, 3.0, float("nan")]), equal_nan=True)
+    assert torch.poisson(torch.zeros(3, device=DEVICE)).cpu().tolist() == [0.0] * 3
+    with pytest.raises(RuntimeError, match="non-negative"):
+        torch.poisson(-torch.ones(1, device=DEVICE))
+
+
+def test_compiled_draws_differ_and_repeat() -> None:
+    f = torch.compile(lambda x: torch.poisson(x) * 2, backend="vulkan", fullgraph=True)
+    x = torch.full((N,), 20.0, device=DEVICE)
+    torch.manual_seed(5)
+    first, second = f(x).cpu(), f(x).cpu()
+    torch.manual_seed(5)
+    assert torch.equal(first, f(x).cpu())
+    assert not torch.equal(first, second)
+    assert abs(first.mean() - 40) < 0.6

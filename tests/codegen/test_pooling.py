@@ -31,7 +31,11 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "adaptive_max_3d": (lambda x: F.adaptive_max_pool3d(x, (3, 4, 5), return_indices=True), 3),
     "adaptive_avg_2d": (lambda x: (F.adaptive_avg_pool2d(x, (3, 12)),), 2),
     "adaptive_avg_3d": (lambda x: (F.adaptive_avg_pool3d(x, (3, 4, 12)),), 3),
+    "adaptive_avg_2d_large": (lambda x: (F.adaptive_avg_pool2d(x[..., :8].repeat(1, 1, 2, 2), 3),), 2),
+    "avg_2d_large": (lambda x: (F.avg_pool2d(x, (6, 7), (2, 1), 3, True, False),), 2),
+    "avg_2d_divisor": (lambda x: (F.avg_pool2d(x, 3, 1, (1,), divisor_override=2),), 2),
     "fractional_2d": (fractional(2), 2),
+    "fractional_3d": (fractional(3), 3),
 }
 
 
@@ -50,6 +54,17 @@ def test_eager(name: str) -> None:
     same(*results, rtol=1e-5, atol=1e-5)
 
 
+def test_adaptive_windows_of_varying_sizes() -> None:
+    """One program for all sizes."""
+    area = compiled(lambda x: F.interpolate(x, scale_factor=0.6, mode="area"), dynamic=True)
+    pool = compiled(lambda x: (F.adaptive_avg_pool2d(x, 3), *F.adaptive_max_pool2d(x, 3, True)), dynamic=True)
+    for n in (7, 9, 14):
+        x = torch.randn(2, 3, n, n + 1)
+        same(area(*on_device([x])), F.interpolate(x, scale_factor=0.6, mode="area"))
+        same(pool(*on_device([x])), (F.adaptive_avg_pool2d(x, 3), *F.adaptive_max_pool2d(x, 3, True)))
+    assert not vkinductor.stats()["fallbacks"]
+
+
 def test_dilated_max_positions() -> None:
     """Padding never wins, not even over -inf; dilated windows count their own elements."""
     x = torch.randn(3, 7, 8, 9)
@@ -63,6 +78,15 @@ def test_infinity_stays_in_its_window() -> None:
     x = torch.randn(1, 2, 5, 6, 7)
     x[0, 0, 0, 0, 0] = torch.inf
     check(lambda x: F.adaptive_avg_pool3d(x, 3), x, tolerance={"rtol": 1e-5, "atol": 1e-5})
+
+
+def test_empty_batch() -> None:
+    x = torch.randn(0, 1, 4, 5, 4).requires_grad_()
+    (device,) = on_device([x])
+    y = F.fractional_max_pool3d(device, (2, 2, 1), 2)
+    y.sum().backward()
+    assert (y.shape, device.grad.shape) == ((0, 1, 2, 2, 2), x.shape)
+    assert not vkinductor.stats()["fallbacks"]
 
 
 def test_one_kernel() -> None:

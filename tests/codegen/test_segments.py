@@ -57,3 +57,21 @@ def test_hash(dtype):
         )
 
     both(f, (torch.randn(3, 4, 5) * 5).to(dtype))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=name_of)
+def test_gradients(reduce: str, dtype: torch.dtype) -> None:
+    """Equal maxima, products with zeros and NaN, an empty segment, elements in none."""
+    x = torch.linspace(-2, 2, 21).view(7, 3)
+    x[0], x[3, 0], x[4, 2], x[5, 2], x[5, 1] = x[1].clone(), 0, 0, 0, torch.nan
+    x = x.to(dtype).requires_grad_()
+    (device,) = on_device([x])
+    for way, where in (("lengths", [2, 0, 4, 1]), ("offsets", [0, 2, 2, 6])):
+        results = []
+        for leaf in (device, x):
+            y = torch.segment_reduce(leaf, reduce, **{way: torch.tensor(where).to(leaf.device)}, initial=1)
+            weight = torch.linspace(-1, 1, y.numel()).view(y.shape).to(y)
+            results.append(torch.autograd.grad(y, leaf, weight))
+        same(*results)
+    assert not vkinductor.stats()["fallbacks"]

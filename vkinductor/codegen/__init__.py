@@ -18,7 +18,7 @@ def register() -> None:
         register_device_op_overrides,
     )
 
-    from . import compat, graph_cache, long_scans, lowerings, online_softmax, unsupported
+    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, unsupported
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -40,5 +40,6 @@ def register() -> None:
     register_device_op_overrides("vulkan", VulkanDeviceOps())
     register_backend_for_device("vulkan", VulkanScheduling, VulkanWrapper, device_custom_pass=CacheKey())
     lowerings.register()
+    shapes.register()
     unsupported.register()
     online_softmax.register()

@@ -12,7 +12,9 @@ from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
-from . import scatters
+from vkinductor.device import operators
+
+from . import ctc, library_operators, scatters
 from .convolution import convolution, convolution_backward
 from .log_sums import logcumsumexp
 from .matmul import addmm, mm
@@ -27,10 +29,14 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.baddbmm: addmm,
     aten.convolution: convolution,
     aten.logcumsumexp: logcumsumexp,
+    aten.gcd.default: library_operators.gcd,
     aten.sort: sort,
     aten.sort.stable: sort_stable,
     aten.convolution_backward: convolution_backward,
 }
+
+# Operators of our own, which Inductor has no lowering of.
+_OWN: dict[Any, Callable[..., Any]] = {operators.ctc_states: ctc.states, operators.draw: library_operators.draw}
 
 # Overload packet -> function from Inductor's lowering to ours.
 _AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
@@ -54,6 +60,8 @@ def register() -> None:
         # An overload that is not named here keeps Inductor's.
         names = (op, op.default) if isinstance(op, torch._ops.OpOverloadPacket) else (op,)
         _wrap(names, functools.partial(_dispatch, ours))
+    for op, ours in _OWN.items():
+        lowering.register_lowering(op, type_promotion_kind=None)(ours)
     for packet, around in _AROUND.items():
         _wrap(_all(packet), functools.partial(_dispatch_around, around))
     for packet, function in (

@@ -528,6 +528,13 @@ class GlslOverrides(OpOverrides):
         args = ", ".join(as_dtype(a, torch.int64) for a in (seed, offset, low, high))
         return f"{use('vk_randint64')}({args})"
 
+    # --- functions of the library that Inductor has no operator for --------------------------------
+
+    @staticmethod
+    def inline_asm_elementwise(*inputs: Operand, asm: str, dtype: torch.dtype = torch.float32, **rest: Any) -> str:
+        """Library function ``asm`` of these registers; its result has ``dtype``."""
+        return _wrapped(f"{asm}({', '.join(str(_unwrap(x)) for x in inputs)})", dtype)
+
     # --- indexing ------------------------------------------------------------------------------
 
     def indirect_indexing(self, var: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> sympy.Symbol:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import random
+from vkinductor.device import operators, random
 from vkinductor.device.counted import into
 from vkinductor.device.registry import registry
 
@@ -25,6 +25,10 @@ def kernels(dispatch: Dispatch) -> dict[str, Callable[..., Any]]:
         "bernoulli": draw.bernoulli,
         "bernoulli.out": into(draw.bernoulli),
         "bernoulli_.Tensor": draw.bernoulli_,
+        "poisson": draw.poisson,
+        "binomial": draw.binomial,
+        "_standard_gamma": draw.gamma,
+        "_sample_dirichlet": draw.dirichlet,
         "multinomial": draw.multinomial,
         "multinomial.out": into(draw.multinomial),
         **{f"normal.{name}": draw.normal for name in _NORMAL},
@@ -48,9 +52,32 @@ class _Draw:
             return random.run_seeded(op, (list(shape),), {"generator": generator}).to(device)
         from torch._inductor import inductor_prims  # noqa: F401  registers the operator that draws
 
+        seed = self._seed(device, generator)
+        return self.dispatch(torch.ops.prims.inductor_random.default, list(shape), seed, kind)
+
+    def _seed(self, device: torch.device, generator: Any) -> torch.Tensor:
         op = torch.ops.aten.randint.low_generator
-        seed = random.run_seeded(op, (-(2**62), 2**62, ()), {"generator": generator, "dtype": torch.int64})
-        return self.dispatch(torch.ops.prims.inductor_random.default, list(shape), seed.to(device), kind)
+        options = {"generator": generator, "dtype": torch.int64}
+        return random.run_seeded(op, (-(2**62), 2**62, ()), options).to(device)
+
+    def _law(self, law: str, generator: Any, *parameters: torch.Tensor) -> torch.Tensor:
+        """Numbers of a distribution, computed in float32."""
+        return self.dispatch(operators.draw, law, self._seed(parameters[0].device, generator), *parameters)
+
+    def poisson(self, rate: torch.Tensor, generator: Any = None) -> torch.Tensor:
+        if rate.numel() and not bool((rate >= 0).all()):
+            raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+        return self._law("poisson", generator, rate)
+
+    def binomial(self, count: torch.Tensor, prob: torch.Tensor, generator: Any = None) -> torch.Tensor:
+        return self._law("binomial", generator, count, prob)
+
+    def gamma(self, shape: torch.Tensor, generator: Any = None) -> torch.Tensor:
+        return self._law("gamma", generator, shape)
+
+    def dirichlet(self, concentration: torch.Tensor, generator: Any = None) -> torch.Tensor:
+        drawn = self._law("gamma", generator, concentration)
+        return drawn / drawn.sum(-1, keepdim=True)
 
     def bernoulli(self, p: torch.Tensor, *, generator: Any = None) -> torch.Tensor:
         return (self._numbers(p.shape, "rand", p.device, generator) < p).to(p.dtype)

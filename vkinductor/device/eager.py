@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device import counted, distributions, fallback, histograms, optimizers, unique
+from vkinductor.device import counted, ctc, distributions, fallback, histograms, optimizers, unique
 from vkinductor.device.registry import DEVICE_NAME, registry
 from vkinductor.runtime.errors import UnsupportedError
 
@@ -151,12 +151,18 @@ def _sdp_choice(*args: Any, **kwargs: Any) -> int:
     return _SDP_MATH
 
 
+def _never(*args: Any) -> bool:
+    """`_nested_tensor_from_mask_left_aligned`: whether torch.nn's encoder may make nested tensors of padded ones."""
+    return False
+
+
 def _zeros(size: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> torch.Tensor:
     """`_efficientzerotensor`, the tangent of a constant in forward mode: here with memory behind it."""
     return torch.zeros(size, dtype=dtype, device=device)
 
 
 KERNELS: dict[str, Any] = {
+    "_nested_tensor_from_mask_left_aligned": _never,
     "_efficientzerotensor": _zeros,
     "convolution_overrideable": _convolution,
     "convolution_backward_overrideable": _convolution_backward,
@@ -185,7 +191,7 @@ def register(library: torch.library.Library, every: torch.library.Library) -> No
     ("_")."""
     from vkinductor.device.metadata import overload
 
-    made = counted.kernels(dispatch) | distributions.kernels(dispatch)
+    made = counted.kernels(dispatch) | distributions.kernels(dispatch) | ctc.kernels(dispatch)
     for name, kernel in (KERNELS | optimizers.KERNELS | histograms.KERNELS | made).items():
         library.impl(name, kernel, "PrivateUse1")
     for name in HOST_MADE:

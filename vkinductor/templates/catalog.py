@@ -166,6 +166,7 @@ FUNCTIONS: dict[str, Function] = {
     "integer_truncdiv": Function("vk_truncdiv", _INTEGERS, "integer", double=False),
     "integer_remainder": Function("vk_remainder", _INTEGERS, "integer", double=False),
     "integer_fmod": Function("vk_fmod", _INTEGERS, "integer", double=False),
+    "gcd": Function("vk_gcd", _INTEGERS, "integer", double=False),
     "integer_pow": Function("vk_ipow", _INTEGERS, "integer", double=False),
     "bitwise_left_shift": Function("vk_shl", ("integer", "int", "int"), "integer", double=False),
     "bitwise_right_shift": Function("vk_shr", ("integer", "int", "int"), "integer", double=False),

@@ -11,28 +11,44 @@ from typing import Any
 from vkinductor.device.registry import registry
 
 from . import (
+    averages,
+    ctc,
     distances,
     elementwise,
+    embedding,
+    grid_sampling,
     histograms,
+    margins,
     normalisation,
     ordering,
+    padding,
     products,
+    random,
     resampling,
     scatters,
     segments,
+    transformer,
     windows,
 )
 
 OURS: dict[Any, Callable[..., Any]] = {
+    **averages.TABLE,
+    **ctc.TABLE,
     **distances.TABLE,
     **elementwise.TABLE,
+    **embedding.TABLE,
+    **grid_sampling.TABLE,
     **histograms.TABLE,
+    **margins.TABLE,
     **normalisation.TABLE,
     **ordering.TABLE,
+    **padding.TABLE,
     **products.TABLE,
+    **random.TABLE,
     **resampling.TABLE,
     **scatters.TABLE,
     **segments.TABLE,
+    **transformer.TABLE,
     **windows.TABLE,
 }
 

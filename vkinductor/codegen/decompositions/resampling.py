@@ -139,10 +139,6 @@ def _nearest(grid: Grid, exact: bool) -> Weight:
     return weight
 
 
-def _exchanged(weight: Weight) -> Weight:
-    return lambda i, o: weight(o, i)
-
-
 def _transposed(grid: Grid, weight: Weight, reach: int) -> Taps:
     """The gradient of resampling over ``grid``: for each input the outputs that take it."""
     i = torch.arange(grid.inputs, device=grid.device)
@@ -238,42 +234,7 @@ def _antialiased_backward(cubic: bool) -> Callable[..., Any]:
     return backward
 
 
-# Adaptive averages -----------------------------------------------------------------------------------------
-
-
-def _average(inputs: Any, outputs: Any) -> Weight:
-    def weight(o: Any, i: Any) -> Any:
-        begin, end = o * inputs // outputs, ((o + 1) * inputs + outputs - 1) // outputs
-        return torch.where((i >= begin) & (i < end), 1.0 / (end - begin), 0.0)
-
-    return weight
-
-
-def _adaptive_average(x: Any, output_size: Any) -> Any:
-    sizes = x.shape[x.dim() - len(output_size) :]
-    taps = []
-    for inputs, outputs in zip(sizes, output_size, strict=True):
-        o = torch.arange(outputs, device=x.device)
-        taps.append(Taps(outputs, o * inputs // outputs, inputs // outputs + 2, _average(inputs, outputs)))
-    return resample(x, taps)
-
-
-def _adaptive_average_backward(dims: int) -> Callable[..., Any]:
-    def backward(gradient: Any, x: Any) -> Any:
-        taps = []
-        for inputs, outputs in zip(x.shape[-dims:], gradient.shape[-dims:], strict=True):
-            weight = _average(inputs, outputs)
-            i = torch.arange(inputs, device=x.device)
-            taps.append(Taps(inputs, i * outputs // inputs, outputs // inputs + 2, _exchanged(weight)))
-        return resample(gradient, taps)
-
-    return backward
-
-
 TABLE: dict[Any, Callable[..., Any]] = {
-    aten._adaptive_avg_pool3d.default: _adaptive_average,
-    aten._adaptive_avg_pool2d_backward.default: _adaptive_average_backward(2),
-    aten._adaptive_avg_pool3d_backward.default: _adaptive_average_backward(3),
     aten.upsample_trilinear3d.default: _trilinear,
     aten.upsample_linear1d_backward.default: _backward(_linear, 1),
     aten.upsample_bilinear2d_backward.default: _backward(_linear, 1),

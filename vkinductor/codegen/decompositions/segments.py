@@ -21,14 +21,8 @@ _REDUCTIONS = {
 }
 
 
-def _segment_reduce(
-    data: Any, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0,
-    unsafe: bool = False, initial: Any = None,
-) -> Any:  # fmt: skip
-    """As a scatter: a binary search among the ends gives each element's segment, one more takes what is in none."""
-    if indices is not None or (lengths is None and offsets is None):
-        return NotImplemented
-    axis = axis % data.dim()
+def _segments(data: Any, lengths: Any, offsets: Any, axis: int) -> tuple[Any, Any]:
+    """(the segment of each element of ``data``, how many each holds): a binary search among the segments' ends."""
     if lengths is not None:
         ends = lengths.to(torch.int64).cumsum(-1)
         count, skipped = lengths, 0
@@ -40,8 +34,19 @@ def _segment_reduce(
     segment = torch.searchsorted(ends.contiguous(), position.contiguous(), right=True) - skipped
     segment = torch.where(segment < 0, segments, segment)
     inner = [1] * (data.dim() - axis - 1)
-    index = segment.reshape(*segment.shape, *inner).expand(data.shape)
-    count = count.reshape(*count.shape, *inner)
+    return segment.reshape(*segment.shape, *inner).expand(data.shape), count.reshape(*count.shape, *inner)
+
+
+def _segment_reduce(
+    data: Any, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0,
+    unsafe: bool = False, initial: Any = None,
+) -> Any:  # fmt: skip
+    """As a scatter: the last segment takes what is in none."""
+    if indices is not None or (lengths is None and offsets is None):
+        return NotImplemented
+    axis = axis % data.dim()
+    index, count = _segments(data, lengths, offsets, axis)
+    segments = count.shape[axis]
     how, empty = _REDUCTIONS[reduce]
     wide = data.to(compute_dtype(data.dtype))
     shape = [*data.shape[:axis], segments + 1, *data.shape[axis + 1 :]]
@@ -51,6 +56,49 @@ def _segment_reduce(
         nothing = float("nan") if initial is None else initial
         made = torch.where(count > 0, made / count, nothing)
     return made.to(data.dtype).contiguous()
+
+
+def _segment_reduce_backward(
+    gradient: Any, output: Any, data: Any, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
+    initial: Any = None,
+) -> Any:  # fmt: skip
+    """Each element's share of its segment's gradient; 0 for what is in none."""
+    axis = axis % data.dim()
+    index, count = _segments(data, lengths, offsets, axis)
+    segments = count.shape[axis]
+    inside = index < segments
+    place = index.clamp(max=segments - 1)
+    compute = compute_dtype(data.dtype)
+    own = gradient.to(compute).gather(axis, place)
+    x = data.to(compute)
+
+    def add(values: Any, how: str = "sum", start: Any = 0) -> Any:
+        """The sum of values over each segment, for each element."""
+        shape = [*data.shape[:axis], segments + 1, *data.shape[axis + 1 :]]
+        room = torch.full(shape, start, dtype=values.dtype, device=data.device)
+        return aten.scatter_reduce.two(room, axis, index, values, how).gather(axis, place)
+
+    if reduce == "mean":
+        own = own / count.expand(gradient.shape).gather(axis, place)
+    elif reduce in ("max", "min"):
+        chosen = x.isnan() | (data == output.gather(axis, place))
+        shared = own / add(chosen.to(torch.int32)).clamp(min=1)
+        # As torch has it: equals share a positive gradient, and each gets a negative one whole.
+        own = torch.where(chosen, torch.where(own > 0, shared, own), 0)
+    elif reduce == "prod":
+        own = own * _other_factors(x, output.to(compute).gather(axis, place), add, 1 if initial is None else initial)
+    return torch.where(inside, own, 0).to(data.dtype)
+
+
+def _other_factors(x: Any, product: Any, add: Callable[..., Any], initial: Any) -> Any:
+    """The product of a segment without x: divided where that can be, else of the other factors."""
+    zero, odd = x == 0, x.isnan()
+    plain = ~(zero | odd)
+    rest = add(torch.where(plain, x, 1), "prod", 1) * initial
+    zeros = add(zero.to(torch.int32)) - zero.to(torch.int32)
+    odds = add(odd.to(torch.int32)) - odd.to(torch.int32)
+    rest = torch.where(odds > 0, float("nan"), torch.where(zeros > 0, 0, rest))
+    return torch.where(plain, product / torch.where(plain, x, 1), rest)
 
 
 def _hash(x: Any, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Any:
@@ -71,4 +119,5 @@ def _hash(x: Any, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Any
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.hash_tensor.default: _hash,
     aten.segment_reduce.default: _segment_reduce,
+    aten._segment_reduce_backward.default: _segment_reduce_backward,
 }

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 
+from .averages import each, is_unrolled
 from .dtypes import compute_dtype
 
 aten = torch.ops.aten
@@ -51,9 +53,9 @@ def maxima(x: Any, windows: Sequence[Windows]) -> tuple[Any, Any]:
 
     at = position(torch.arange(extent, device=x.device))
     lead = x.shape[: x.dim() - dims]
-    flat = x.reshape(*lead, -1)
+    flat = x.flatten(len(lead))
     if at.dim() > dims + 1:
-        values = flat.gather(-1, at.reshape(*lead, -1)).view(*lead, *at.shape[-dims - 1 :])
+        values = flat.gather(-1, at.flatten(len(lead))).view(*lead, *at.shape[-dims - 1 :])
     else:
         values = flat[..., at]
     best = values.argmax(-1, keepdim=True)
@@ -64,21 +66,16 @@ def spread(gradient: Any, x: Any, indices: Any, dims: int) -> Any:
     """The gradient of ``maxima``: each element goes where its maximum came from."""
     lead = x.shape[: x.dim() - dims]
     made = torch.zeros_like(x, dtype=compute_dtype(x.dtype), memory_format=torch.contiguous_format)
-    flat = made.view(*lead, -1)
-    source = gradient.to(flat.dtype).reshape(*lead, -1)
-    return flat.scatter_add(-1, indices.reshape(*lead, -1), source).view(x.shape).to(x.dtype)
-
-
-def _each(values: Any, dims: int) -> list[Any]:
-    values = list(values) if isinstance(values, (list, tuple)) else [values]
-    return values * dims if len(values) == 1 else values
+    flat = made.flatten(len(lead))
+    source = gradient.to(flat.dtype).flatten(len(lead))
+    return flat.scatter_add(-1, indices.flatten(len(lead)), source).view(x.shape).to(x.dtype)
 
 
 def _max_pool3d(
     x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
-    kernel, padding, dilation = _each(kernel, 3), _each(padding, 3), _each(dilation, 3)
-    stride = _each(stride, 3) if stride else kernel
+    kernel, padding, dilation = each(kernel, 3), each(padding, 3), each(dilation, 3)
+    stride = each(stride, 3) if stride else kernel
     windows = []
     for n, k, s, p, d in zip(x.shape[-3:], kernel, stride, padding, dilation, strict=True):
         reach = n + 2 * p - d * (k - 1) - 1
@@ -96,14 +93,24 @@ def _max_pool3d_backward(gradient: Any, x: Any, *rest: Any) -> Any:
     return spread(gradient, x, rest[-1], 3)
 
 
-def _adaptive_max_pool3d(x: Any, output_size: Any) -> Any:
+def _adaptive_max_pool2d(x: Any, output_size: Any) -> Any:
+    if is_unrolled(x.shape[-2:], each(output_size, 2)):
+        return decomposition_table[aten.adaptive_max_pool2d.default](x, output_size)
+    return _adaptive_max(2)(x, output_size)
+
+
+def _adaptive_max(dims: int) -> Callable[..., Any]:
+    return lambda x, output_size: maxima(x, _adaptive_windows(x, each(output_size, dims)))
+
+
+def _adaptive_windows(x: Any, output_size: Any) -> list[Windows]:
     windows = []
-    for n, outputs in zip(x.shape[-3:], _each(output_size, 3), strict=True):
+    for n, outputs in zip(x.shape[x.dim() - len(output_size) :], output_size, strict=True):
         o = torch.arange(outputs, device=x.device)
         start = o * n // outputs
         last = ((o + 1) * n + outputs - 1) // outputs - start - 1
         windows.append(Windows(start, last * 0, last, n // outputs + 2))
-    return maxima(x, windows)
+    return windows
 
 
 def _fractional(dims: int) -> Callable[..., Any]:
@@ -114,7 +121,7 @@ def _fractional(dims: int) -> Callable[..., Any]:
         # are (width, height), those of three (depth, height, width).
         order = [1, 0] if dims == 2 else [0, 1, 2]
         windows = []
-        for d, k, outputs in zip(range(dims), _each(kernel, dims), _each(output_size, dims), strict=True):
+        for d, k, outputs in zip(range(dims), each(kernel, dims), each(output_size, dims), strict=True):
             n = x.shape[d - dims]
             sample = samples[..., order[d], None].to(compute_dtype(samples.dtype))
             o = torch.arange(outputs, device=x.device)
@@ -130,7 +137,8 @@ def _fractional(dims: int) -> Callable[..., Any]:
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.max_pool3d_with_indices.default: _max_pool3d,
     aten.max_pool3d_with_indices_backward.default: _max_pool3d_backward,
-    aten.adaptive_max_pool3d.default: _adaptive_max_pool3d,
+    aten.adaptive_max_pool2d.default: _adaptive_max_pool2d,
+    aten.adaptive_max_pool3d.default: _adaptive_max(3),
     aten.adaptive_max_pool2d_backward.default: lambda gradient, x, indices: spread(gradient, x, indices, 2),
     aten.adaptive_max_pool3d_backward.default: lambda gradient, x, indices: spread(gradient, x, indices, 3),
     aten.fractional_max_pool2d.default: _fractional(2),

@@ -156,3 +156,50 @@ uint vk_shr(uint x, int n, int width) {
 uint64_t vk_shr(uint64_t x, int n, int width) {
     return uint(n) < uint(width) ? x >> n : uint64_t(0);
 }
+
+// The greatest common divisor, never negative but where it is the lowest integer: binary (Stein, "Computational problems
+// associated with Racah algebra", 1967), for a GPU divides 64-bit integers slowly. Magnitudes are taken in unsigned registers.
+uint vk_gcd(uint a, uint b) {
+    if (a == 0u || b == 0u) {
+        return a | b;
+    }
+    int twos = findLSB(a | b);
+    a >>= findLSB(a);
+    while (b != 0u) {
+        b >>= findLSB(b);
+        uint low = min(a, b);
+        b = max(a, b) - low;
+        a = low;
+    }
+    return a << twos;
+}
+
+int vk_gcd(int a, int b) {
+    return int(vk_gcd(uint(abs(a)), uint(abs(b))));
+}
+
+int vk_trailing_zeros(uint64_t x) {
+    uint low = uint(x);
+    return low != 0u ? findLSB(low) : 32 + findLSB(uint(x >> 32));
+}
+
+uint64_t vk_gcd(uint64_t a, uint64_t b) {
+    if (a == uint64_t(0) || b == uint64_t(0)) {
+        return a | b;
+    }
+    int twos = vk_trailing_zeros(a | b);
+    a >>= vk_trailing_zeros(a);
+    while (b != uint64_t(0)) {
+        b >>= vk_trailing_zeros(b);
+        uint64_t low = min(a, b);
+        b = max(a, b) - low;
+        a = low;
+    }
+    return a << twos;
+}
+
+int64_t vk_gcd(int64_t a, int64_t b) {
+    uint64_t x = uint64_t(a < int64_t(0) ? int64_t(0) - a : a);
+    uint64_t y = uint64_t(b < int64_t(0) ? int64_t(0) - b : b);
+    return int64_t(vk_gcd(x, y));
+}

@@ -2,8 +2,7 @@
 // as 1, 2, 3", SC 2011, whose constants these are). The counter is the offset, the key the seed. How words become floats and
 // normals follows triton.language.random, so that a seed gives the numbers that CUDA Inductor gives.
 
-uvec4 vk_philox(uint64_t seed, uint64_t offset) {
-    uvec4 c = uvec4(uint(offset), uint(offset >> 32), 0u, 0u);
+uvec4 vk_philox_of(uint64_t seed, uvec4 c) {
     uvec2 key = uvec2(uint(seed), uint(seed >> 32));
     for (int i = 0; i < 10; i++) {
         uvec2 low;
@@ -14,6 +13,10 @@ uvec4 vk_philox(uint64_t seed, uint64_t offset) {
         key += uvec2(0x9e3779b9u, 0xbb67ae85u);
     }
     return c;
+}
+
+uvec4 vk_philox(uint64_t seed, uint64_t offset) {
+    return vk_philox_of(seed, uvec4(uint(offset), uint(offset >> 32), 0u, 0u));
 }
 
 // A word as a float in [0, 1).

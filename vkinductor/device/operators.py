@@ -1,0 +1,71 @@
+"""Operators of this package's own, which kernels of the device are made of: schemas and shapes alone.
+
+The device runs them as it runs torch's (compiled, by lowerings of codegen); other devices have no kernels for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+NAMESPACE = "vkinductor"
+
+# Name -> (schema after the name, shape of the result).
+_SCHEMAS = {
+    # A number of distribution "poisson", "binomial" or "gamma" for each element of the parameters, which are broadcast.
+    # seed: int64, without dimensions.
+    "draw": "(str law, Tensor seed, Tensor a, Tensor? b=None) -> Tensor",
+    # The rows of a lattice of connectionist temporal classification, [N, T, 2 S + 1]: alpha, or backwards beta.
+    # log_probs [T, N, C]; targets [N, S], of which the first target_lengths [N] count; input_lengths [N].
+    "ctc_states": "(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, "
+    "bool backwards) -> Tensor",
+    # (the loss of each sequence [N], alpha)
+    "ctc_loss": "(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank) "
+    "-> (Tensor, Tensor)",
+    # of log_probs
+    "ctc_gradient": "(Tensor gradient, Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, "
+    "Tensor loss, Tensor alpha, int blank, bool zero_infinity) -> Tensor",
+}
+
+
+def _states(log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any) -> torch.Tensor:
+    steps, count, _ = log_probs.shape
+    return log_probs.new_empty(count, steps, 2 * targets.shape[1] + 1)
+
+
+def _loss(log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return log_probs.new_empty(log_probs.shape[1]), _states(log_probs, targets)
+
+
+def _gradient(gradient: torch.Tensor, log_probs: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return log_probs.new_empty(log_probs.shape)
+
+
+def _draw(law: str, seed: torch.Tensor, a: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
+    shape = a.shape if b is None else torch.broadcast_shapes(a.shape, b.shape)
+    return a.new_empty(shape)
+
+
+def _declare() -> torch.library.Library:
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    for name, schema in _SCHEMAS.items():
+        library.define(name + schema)
+    shapes: dict[str, Callable[..., Any]] = {
+        "draw": _draw,
+        "ctc_states": _states,
+        "ctc_loss": _loss,
+        "ctc_gradient": _gradient,
+    }
+    for name, shape in shapes.items():
+        torch.library.register_fake(f"{NAMESPACE}::{name}", shape, lib=library)
+    return library
+
+
+_LIBRARY = _declare()
+
+draw = torch.ops.vkinductor.draw.default
+ctc_states = torch.ops.vkinductor.ctc_states.default
+ctc_loss = torch.ops.vkinductor.ctc_loss.default
+ctc_gradient = torch.ops.vkinductor.ctc_gradient.default
