@@ -25,7 +25,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics, index_errors, scans, search
+from . import heuristics, index_errors, loop_limit, scans, search
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
@@ -115,8 +115,12 @@ class VulkanKernel(SIMDKernel):
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
             static = int(row) if isinstance(row, (int, sympy.Integer)) else None
-            choose = heuristics.scan if self.features.contains_op("scan") else heuristics.reduction
-            self.layout = choose(self.device_info, static, size_hint(row), size_hint(rows))
+            self.passes_within = loop_limit.passes_within(self.device_info, self.features.scheduler_nodes())
+            if self.features.contains_op("scan"):
+                self.layout = heuristics.scan(self.device_info, static, size_hint(row), size_hint(rows))
+            else:
+                within = self.passes_within
+                self.layout = heuristics.reduction(self.device_info, static, size_hint(row), size_hint(rows), within)
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)
 
@@ -432,6 +436,7 @@ class VulkanKernel(SIMDKernel):
                 "lanes": self.layout.lanes,
                 "rows": self.layout.rows,
                 "elements": self.layout.elements,
+                "unroll": self._unrolled(sections),
                 "rnumel": numels["r0_"],
                 "hoisted": hoisted,
                 "sections": sections,
@@ -444,6 +449,14 @@ class VulkanKernel(SIMDKernel):
             specific = {"workgroup": self.pointwise_layout.workgroup, "body": body}
         values = {**common, **specific}
         return assemble(text, layout, self.device_info, values, per_group, sorted(self.written), nbytes)
+
+    def _unrolled(self, sections: list[Section]) -> int:
+        """Elements that a pass of the loops over the row takes."""
+        if self.layout.elements:
+            return 1
+        loops = sum(s.loop or bool(pending.parts) for s, pending in zip(sections, self.pending, strict=True))
+        row, lanes = self.features.reduction_numel, self.layout.lanes
+        return loop_limit.unrolled(self.device_info, row, lanes, loops, self.passes_within)
 
     def _numel(self, prefix: str, numel: sympy.Expr) -> str:
         if isinstance(numel, (int, sympy.Integer)):
