@@ -47,7 +47,7 @@ _PASSES = {
     "polygamma": (80, 240),
     "remainder": (10, 190),
     "zeta": (40, 60),
-    **{name: (0, 110) for name in ("cos", "sin", "tan")},
+    **dict.fromkeys(("cos", "sin", "tan"), (0, 110)),
     **{
         f"{family}_polynomial_{kind}": (256, 256)
         for family, kinds in (
@@ -125,6 +125,6 @@ def require(size: Any, most: int, what: str) -> None:
     """Guard that ``size`` is at most ``most``. Raises UnsupportedError where it is more, or is not known."""
     if not V.graph.sizevars.guard_or_false(sympy.Le(size, most)):
         raise UnsupportedError(
-            f"{what} over {size} elements: this driver ends loops after {most} of them at the most. Compute its operand "
-            f"outside of the compiled function, or use a driver without that limit (Mesa 25 has none)"
+            f"{what} over {size} elements: this driver ends a loop after {most} of them at the most. Compute its "
+            f"operand outside of the compiled function, or use a driver without that limit (Mesa 25 has none)"
         )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 UNLIMITED = (1 << 32) - 1
 
 
