@@ -18,12 +18,14 @@ knows the number; on devices without the limit nothing here has any effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import sympy
 import torch
 from torch._inductor.dependencies import MemoryDep
+from torch._inductor.ir import TensorBox
+from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
 from vkinductor.runtime.deviceinfo import UNLIMITED, DeviceInfo
@@ -57,6 +59,7 @@ _PASSES = {
     },
     **{f"hermite_polynomial_{kind}": (130, 130) for kind in ("h", "he")},
 }  # fmt: skip
+_WITHOUT_FOR_INTEGERS = ("fmod", "mod", "remainder")
 # Powers of integers, by squaring.
 _INTEGER_POWER = 66
 
@@ -80,13 +83,20 @@ def passes_within(info: DeviceInfo, nodes: Iterable[Any]) -> int:
             continue
         dtypes = {V.graph.get_dtype(dep.name) for dep in node.read_writes.reads if isinstance(dep, MemoryDep)}
         wide = torch.float64 in dtypes
+        floats = any(dtype.is_floating_point for dtype in dtypes)
         integers = any(not dtype.is_floating_point for dtype in dtypes)
         for name, count in body.op_counts.items():
-            each = _PASSES[name][wide] if name in _PASSES else 0
-            if name == "pow" and integers:
-                each = _INTEGER_POWER
-            total += count * each
+            total += count * _passes(name, floats, wide, integers)
     return total
+
+
+def _passes(name: str, floats: bool, wide: bool, integers: bool) -> int:
+    """Passes of Inductor's operation ``name``, where there are operands of any float, of float64, of integers."""
+    if name == "pow":
+        return _INTEGER_POWER if integers else 0
+    if name not in _PASSES or (name in _WITHOUT_FOR_INTEGERS and not floats):
+        return 0
+    return _PASSES[name][wide]
 
 
 def lanes(info: DeviceInfo, lanes: int, largest: int, row: int, within: int = 0) -> int:
@@ -115,10 +125,57 @@ def unrolled(info: DeviceInfo, row: Any, lanes: int, loops: int, within: int = 0
     if not loops or not limited(info):
         return 1
     unroll, hint = 1, size_hint(row)
-    while unroll < LARGEST_UNROLL and reach(info, lanes, unroll, loops, within) < hint:
+    while not within and unroll < LARGEST_UNROLL and reach(info, lanes, unroll, loops) < hint:
         unroll *= 2
     require(row, reach(info, lanes, unroll, loops, within), what)
     return unroll
+
+
+def fusable(info: DeviceInfo, nodes: Sequence[Any]) -> bool:
+    """Whether one kernel for scheduler ``nodes`` can stay below the limit."""
+    rows = [node for node in nodes if node.is_reduction()] if limited(info) else []
+    if not rows:
+        return True
+    _, (_, row) = rows[0].group
+    within = passes_within(info, nodes)
+    scans = any(body.op_counts["scan"] for node in rows if (body := getattr(node, "_body", None)) is not None)
+    lanes = 1 if scans else min(info.limits.max_workgroup_invocations, info.limits.max_workgroup_size[0])
+    unroll = 1 if scans or within else LARGEST_UNROLL
+    return reach(info, lanes, unroll, len(rows) + 1, within) >= size_hint(row)
+
+
+def realizing(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Around the lowering of an operator with loops (Inductor's operation ``name``): its result is a buffer.
+
+    Inductor would write it into the loop of whatever reduces it. The scheduler puts it there where that is possible
+    (``fusable``).
+    """
+
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        def lower(*args: Any, **kwargs: Any) -> Any:
+            from vkinductor.runtime import context
+
+            result, info = original(*args, **kwargs), context.get().info
+            if isinstance(result, TensorBox) and limited(info):
+                dtype = result.get_dtype()
+                floats = dtype.is_floating_point
+                each = _passes(name, floats, dtype == torch.float64, not floats)
+                if each * size_hint(sympy_product(result.get_size())) > budget(info):
+                    result.realize()
+            return result
+
+        return lower
+
+    return around
+
+
+# Operators with loops of their own (and powers of integers) -> Inductor's operation.
+LOOPING = {
+    **{name: name for name in _PASSES if "polynomial" not in name and name not in ("mod", "zeta")},
+    "searchsorted": "bucketize",
+    "special_zeta": "zeta",
+    **{f"special_{name}": name for name in _PASSES if "polynomial" in name},
+}
 
 
 def require(size: Any, most: int, what: str) -> None:

@@ -12,6 +12,9 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
+from vkinductor.runtime import context
+
+from . import loop_limit
 from .kernel import VulkanKernel
 from .prefetch import prefetch_definition
 from .report import note_kernel
@@ -51,6 +54,13 @@ class VulkanScheduling(SIMDScheduling):
         cls, node_schedule: Any, numel: sympy.Expr, reduction_numel: sympy.Expr = sympy.S.One, *rest: Any
     ) -> dict[str, sympy.Expr]:
         return cls.create_tiling([numel], [reduction_numel])
+
+    def can_fuse(self, node1: Any, node2: Any) -> bool:
+        nodes = [*node1.get_nodes(), *node2.get_nodes()]
+        return bool(super().can_fuse(node1, node2)) and loop_limit.fusable(context.get().info, nodes)
+
+    can_fuse_vertical = can_fuse
+    can_fuse_horizontal = can_fuse
 
     def codegen_template(
         self,
