@@ -116,11 +116,11 @@ class VulkanKernel(SIMDKernel):
             rows, row = self.features.numel, self.features.reduction_numel
             static = int(row) if isinstance(row, (int, sympy.Integer)) else None
             self.passes_within = loop_limit.passes_within(self.device_info, self.features.scheduler_nodes())
+            hints = loop_limit.likely_row(self.device_info, row), size_hint(rows)
             if self.features.contains_op("scan"):
-                self.layout = heuristics.scan(self.device_info, static, size_hint(row), size_hint(rows))
+                self.layout = heuristics.scan(self.device_info, static, *hints)
             else:
-                within = self.passes_within
-                self.layout = heuristics.reduction(self.device_info, static, size_hint(row), size_hint(rows), within)
+                self.layout = heuristics.reduction(self.device_info, static, *hints, self.passes_within)
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)
 

@@ -27,6 +27,7 @@ from torch._inductor.dependencies import MemoryDep
 from torch._inductor.ir import TensorBox
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from vkinductor.runtime.deviceinfo import UNLIMITED, DeviceInfo
 from vkinductor.runtime.errors import UnsupportedError
@@ -36,6 +37,9 @@ from .compat import size_hint
 # Elements written out in one pass where that is enough: further ones add to the compile time, lanes do not.
 USUAL_UNROLL = 8
 LARGEST_UNROLL = 64
+
+# Elements of a row whose length data decide.
+_UNKNOWN_ROW = 1 << 22
 
 # Inductor's operations whose GLSL has a loop that depends on values -> its passes: (float32 or integer, float64).
 _PASSES = {
@@ -117,17 +121,29 @@ def reach(info: DeviceInfo, lanes: int, unroll: int, loops: int, within: int = 0
     return max(share // (1 + unroll * within) - 1, 0) * unroll * lanes
 
 
+def likely_row(info: DeviceInfo, row: Any) -> int:
+    """A likely length of ``row`` to lay a kernel out for; a large one where data decide, as no guard can tell then."""
+    return max(size_hint(row), _UNKNOWN_ROW) if limited(info) and free_unbacked_symbols(row) else size_hint(row)
+
+
 def unrolled(info: DeviceInfo, row: Any, lanes: int, loops: int, within: int = 0, what: str = "a reduction") -> int:
     """How many elements a pass of ``loops`` loops over ``row`` takes; the program is for rows that this is enough for.
 
-    Raises UnsupportedError, about ``what``, where no number is enough.
+    Where data decide the length, the program checks it (``check_length``). Raises UnsupportedError, about ``what``,
+    where no number is enough.
     """
     if not loops or not limited(info):
         return 1
-    unroll, hint = 1, size_hint(row)
+    unroll, hint = 1, likely_row(info, row)
     while not within and unroll < LARGEST_UNROLL and reach(info, lanes, unroll, loops) < hint:
         unroll *= 2
-    require(row, reach(info, lanes, unroll, loops, within), what)
+    most = reach(info, lanes, unroll, loops, within)
+    if free_unbacked_symbols(row):
+        wrapper: Any = V.graph.wrapper_code
+        wrapper.writeline("from vkinductor.codegen.loop_limit import check_length")
+        wrapper.writeline(f"check_length({wrapper.codegen_python_sizevar(row)}, {most}, {what!r})")
+    else:
+        require(row, most, what)
     return unroll
 
 
@@ -181,7 +197,17 @@ LOOPING = {
 def require(size: Any, most: int, what: str) -> None:
     """Guard that ``size`` is at most ``most``. Raises UnsupportedError where it is more, or is not known."""
     if not V.graph.sizevars.guard_or_false(sympy.Le(size, most)):
-        raise UnsupportedError(
-            f"{what} over {size} elements: this driver ends a loop after {most} of them at the most. Compute its "
-            f"operand outside of the compiled function, or use a driver without that limit (Mesa 25 has none)"
-        )
+        raise _too_long(size, most, what)
+
+
+def check_length(size: int, most: int, what: str) -> None:
+    """Raise UnsupportedError if a loop over ``size`` elements, in a program that is running, is too long."""
+    if size > most:
+        raise _too_long(size, most, what)
+
+
+def _too_long(size: Any, most: int, what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} over {size} elements: this driver ends the loop after {most} of them. Compute its operand outside of "
+        f"the compiled function, or use a driver without that limit (Mesa 25 has none)"
+    )
