@@ -36,7 +36,7 @@ from .compat import size_hint
 
 # Elements written out in one pass where that is enough: further ones add to the compile time, lanes do not.
 USUAL_UNROLL = 8
-LARGEST_UNROLL = 64
+LARGEST_UNROLL = 256
 
 # Elements of a row whose length data decide.
 _UNKNOWN_ROW = 1 << 22
