@@ -15,7 +15,7 @@ import sympy
 import torch
 from torch._inductor import lowering
 from torch._inductor.ir import FlexibleLayout, TensorBox
-from torch._inductor.utils import sympy_product, upcast_compute_type
+from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv
 
@@ -26,7 +26,6 @@ from .implicit_gemm import Axis, Problem, output_size, parts, product
 from .template_kernel import laid_out
 
 aten = torch.ops.aten
-prims = torch.ops.prims
 
 
 def _is_patchwise(x: TensorBox, weight: TensorBox, geometry: _Geometry, transposed: bool) -> bool:
@@ -127,7 +126,7 @@ def _forward(x: Any, weight: Any, geometry: _Geometry) -> TensorBox:
         axes=tuple(axes),
         a=(per_group * ws[0], *ws),
         x=(channels * xs[1], xs[0], xs[1], *xs[2:]),
-        out=(0, per_group * ys[1], ys[1], ys[0], *ys[2:]),
+        out=(sympy_product(result), per_group * ys[1], ys[1], ys[0], *ys[2:]),
     )
     return product(problem, weight, x, result, x.get_dtype())
 
@@ -156,7 +155,7 @@ def _spread(y: Any, weight: Any, geometry: _Geometry, space: Sequence[Any]) -> T
         axes=tuple(axes),
         a=(per_group * ws[0], ws[1], ws[0], *ws[2:]),
         x=(per_group * ys[1], ys[0], ys[1], *ys[2:]),
-        out=(0, channels * xs[1], xs[1], xs[0], *xs[2:]),
+        out=(sympy_product(result), channels * xs[1], xs[1], xs[0], *xs[2:]),
     )
     return product(problem, weight, y, result, y.get_dtype())
 
@@ -173,10 +172,7 @@ def _weight_gradient(y: Any, x: Any, weight_size: Sequence[Any], geometry: _Geom
     terms = sympy_product([batch, *sizes])
     shared = size_hint(batch * sizes[0])  # what the templates can cut
     splits = min(shared, parts(context.get().info, size_hint(sympy_product(weight_size)), size_hint(terms)))
-    dtype = y.get_dtype() if splits == 1 else upcast_compute_type(y.get_dtype())
-    result = [*weight_size] if splits == 1 else [splits, *weight_size]
-    ys, xs = _strides(y), _strides(x)
-    part, *ws = FlexibleLayout.contiguous_strides([splits, *weight_size])
+    ys, xs, ws = _strides(y), _strides(x), FlexibleLayout.contiguous_strides([*weight_size])
     per_group = FloorDiv(outputs, g.groups)
     problem = Problem(
         name="convolution_weight",
@@ -187,14 +183,10 @@ def _weight_gradient(y: Any, x: Any, weight_size: Sequence[Any], geometry: _Geom
         axes=tuple(axes),
         a=(per_group * ys[1], ys[1], ys[0], *ys[2:]),
         x=(channels * xs[1], xs[1], xs[0], *xs[2:]),
-        out=(part, per_group * ws[0], *ws),
+        out=(sympy_product(weight_size), per_group * ws[0], *ws),
         splits=splits,
     )
-    made = product(problem, y, x, result, dtype)
-    if splits == 1:
-        return made
-    ops = lowering.lowerings
-    return ops[prims.convert_element_type](ops[aten.sum](made, [0]), y.get_dtype())
+    return product(problem, y, x, weight_size, y.get_dtype())
 
 
 def _known_zero(sizes: Sequence[Any]) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
+from . import loop_limit
+
 # A lane keeps at most this many row elements in registers (the array is fully unrolled).
 MAX_ELEMENTS_IN_REGISTERS = 8
 
@@ -95,8 +97,13 @@ def pointwise(info: DeviceInfo) -> PointwiseLayout:
     return PointwiseLayout(workgroup)
 
 
-def reduction(info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int) -> ReductionLayout:
-    """Layout of a reduction over rows of ``row`` elements (None when symbolic; then ``row_hint``)."""
+def reduction(
+    info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int, passes_within: int = 0
+) -> ReductionLayout:
+    """Layout of a reduction over rows of ``row`` elements (None when symbolic; then ``row_hint``).
+
+    ``passes_within``: of loops inside the expressions of an element, where the device limits them (loop_limit.py).
+    """
     forced = _overrides.get()
     largest = _max_workgroup(info)
     workgroup = min(256, largest)
@@ -110,7 +117,8 @@ def reduction(info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int) 
         lanes = max(32, _power_of_two_at_least(-(-row_hint // 4)))
         if row_hint > 4 * workgroup:
             workgroup = min(1024 if row_hint > 16384 else 512, largest)
-    lanes = forced.get("lanes", min(lanes, workgroup))
+    lanes = loop_limit.lanes(info, min(lanes, workgroup), largest, row_hint, passes_within)
+    lanes = forced.get("lanes", lanes)
     workgroup = max(workgroup, lanes)
     rows = forced.get("rows", max(1, workgroup // lanes))
     if "rows" not in forced:

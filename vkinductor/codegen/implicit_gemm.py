@@ -11,22 +11,28 @@ tile and fills in the templates. Nothing is unfolded in memory; operands have an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
 import sympy
+import torch
+from torch._inductor import lowering
 from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
 from torch._inductor.utils import ceildiv, upcast_compute_type
 from torch.utils._sympy.functions import FloorDiv
 
+from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from . import matmul
+from . import loop_limit, matmul
 from .compat import size_hint
 from .matmul import Tile
 from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
 from .types import glsl_type, literal
+
+aten = torch.ops.aten
+prims = torch.ops.prims
 
 DIRECT = "convolution_direct.glsl.jinja"
 TILED = "convolution_tiled.glsl.jinja"
@@ -54,7 +60,7 @@ class Problem:
 
     ``n`` and ``k``: sizes of the digits, the last one fastest. ``a``: strides of (g, m, k0, k1..); ``x``: of
     (g, n0, k0, p1..); ``out``: of (part, g, m, n0, t1..) in the result. ``splits``: parts of the sum over k that are
-    results of their own.
+    results of their own, to be added. ``flat``: whether the direct template counts all digits of k in one loop.
     """
 
     name: str
@@ -67,6 +73,14 @@ class Problem:
     x: tuple[Any, ...]
     out: tuple[Any, ...]
     splits: int = 1
+    flat: bool = False
+
+    @property
+    def outer(self) -> int:
+        """How many digits of k the direct template's outer loop counts."""
+        if self.flat:
+            return len(self.k)
+        return 2 if len(self.axes) > 1 or self.splits > 1 else 1
 
 
 def choose(info: DeviceInfo, batch: int, m: int, n: int, k: int, element: int) -> Tile:
@@ -89,14 +103,52 @@ def parts(info: DeviceInfo, outputs: int, terms: int) -> int:
 
 
 def product(problem: Problem, a: Any, x: Any, size: Sequence[Any], dtype: Any) -> TensorBox:
-    """The template node of ``problem`` over realized operands, with a contiguous result of ``size`` and ``dtype``."""
-    layout = FixedLayout(x.get_device(), dtype, [*size], FlexibleLayout.contiguous_strides([*size]))
+    """``problem`` over realized operands: a contiguous result of ``size`` and ``dtype``, the sum of all parts."""
+    problem = _below_loop_limit(problem)
+    parts_dtype = torch.float32 if problem.splits > 1 and dtype in (torch.float16, torch.bfloat16) else dtype
+    whole = [*size] if problem.splits == 1 else [problem.splits, *size]
+    layout = FixedLayout(x.get_device(), parts_dtype, whole, FlexibleLayout.contiguous_strides(whole))
     # It holds no tensors: a closure over the operands would keep what the scheduler wants to replace.
-    return TensorBox.create(
+    made = TensorBox.create(
         VulkanTemplateBuffer(
             layout, [a, x], lambda kernel: _plan(kernel, problem), name=problem.name, uses=problem.groups
         )
     )
+    if problem.splits == 1:
+        return made
+    ops = lowering.lowerings
+    return ops[prims.convert_element_type](ops[aten.sum](made, [0]), dtype)
+
+
+def _order(problem: Problem) -> list[int]:
+    """The digits of k from the slowest to the fastest, as they lie in memory."""
+    natural = list(range(len(problem.k)))
+    return [*natural[1:], 0] if problem.x[2] == 1 and problem.k[0] != 1 else natural
+
+
+def _passes(problem: Problem) -> Any:
+    """Of the direct template's loops, an invocation."""
+    sizes = [problem.k[d] for d in _order(problem)]
+    nested: Any = sympy.S.One
+    for size in reversed(sizes[problem.outer :]):
+        nested = size * nested + 2
+    flat = _product(sizes[: problem.outer])
+    return nested * (flat if problem.splits == 1 else ceildiv(flat, problem.splits))
+
+
+def _below_loop_limit(problem: Problem) -> Problem:
+    """``problem`` in as many parts as the device's loops can do; sizes that vary are guarded."""
+    info = context.get().info
+    if not loop_limit.limited(info) or info.kind != "cpu":
+        return problem
+    most = loop_limit.budget(info)
+    if size_hint(_passes(problem)) > most:
+        # One loop over all digits: each nested one would have to be short enough by itself.
+        terms = size_hint(_product(problem.k))
+        splits = max(problem.splits, -(-terms // most))
+        problem = replace(problem, flat=True, splits=splits)
+    loop_limit.require(_passes(problem), most, "a convolution")
+    return problem
 
 
 def _phase(axis: Axis, size: Any, kernel: VulkanTemplateKernel) -> dict[str, Any] | None:
@@ -119,14 +171,13 @@ def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str
     hints = (size_hint(problem.m), size_hint(columns), -(-size_hint(terms) // problem.splits // taps))
     tile = choose(kernel.device_info, size_hint(batches), *hints, element=register.nbytes)
     natural = list(range(dims + 1))
-    channel_last = problem.x[2] == 1 and problem.k[0] != 1
-    order = [*natural[1:], 0] if channel_last else natural
+    order = _order(problem)
     size = kernel.size
     context = {
         "dims": dims,
         "natural": natural,
         "order": order,
-        "outer": 2 if dims > 1 or problem.splits > 1 else 1,
+        "outer": problem.outer,
         "m": size(problem.m),
         "n": [size(s) for s in within],
         "k": [size(s) for s in problem.k],
@@ -143,7 +194,7 @@ def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str
         "checked": [axis.checked for axis in problem.axes],
         "a": {"g": size(problem.a[0]), "m": size(problem.a[1]), "k": [size(s) for s in problem.a[2:]]},
         "a_k_contiguous": problem.a[1] != 1,
-        "x_k_contiguous": channel_last,
+        "x_k_contiguous": order != natural,
         "x": {
             "g": size(problem.x[0]),
             "n0": size(problem.x[1]),

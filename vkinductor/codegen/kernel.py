@@ -25,7 +25,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics, index_errors, row_sorts, scans, search
+from . import heuristics, index_errors, loop_limit, row_sorts, scans, search
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
@@ -116,12 +116,15 @@ class VulkanKernel(SIMDKernel):
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
             static = int(row) if isinstance(row, (int, sympy.Integer)) else None
+            self.passes_within = loop_limit.passes_within(self.device_info, self.features.scheduler_nodes())
+            hints = loop_limit.likely_row(self.device_info, row), size_hint(rows)
             if self.features.contains_op("sort"):
                 assert static is not None  # row_sorts.lower
                 self.layout = heuristics.row_sort(self.device_info, static, size_hint(rows))
+            elif self.features.contains_op("scan"):
+                self.layout = heuristics.scan(self.device_info, static, *hints)
             else:
-                choose = heuristics.scan if self.features.contains_op("scan") else heuristics.reduction
-                self.layout = choose(self.device_info, static, size_hint(row), size_hint(rows))
+                self.layout = heuristics.reduction(self.device_info, static, *hints, self.passes_within)
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)
 
@@ -460,6 +463,7 @@ class VulkanKernel(SIMDKernel):
                 "lanes": self.layout.lanes,
                 "rows": self.layout.rows,
                 "elements": self.layout.elements,
+                "unroll": self._unrolled(sections),
                 "rnumel": numels["r0_"],
                 "hoisted": hoisted,
                 "sections": sections,
@@ -472,6 +476,14 @@ class VulkanKernel(SIMDKernel):
             specific = {"workgroup": self.pointwise_layout.workgroup, "body": body}
         values = {**common, **specific}
         return assemble(text, layout, self.device_info, values, per_group, sorted(self.written), nbytes)
+
+    def _unrolled(self, sections: list[Section]) -> int:
+        """Elements that a pass of the loops over the row takes."""
+        if self.layout.elements:
+            return 1
+        loops = sum(s.loop or bool(pending.parts) for s, pending in zip(sections, self.pending, strict=True))
+        row, lanes = self.features.reduction_numel, self.layout.lanes
+        return loop_limit.unrolled(self.device_info, row, lanes, loops, self.passes_within)
 
     def _numel(self, prefix: str, numel: sympy.Expr) -> str:
         if isinstance(numel, (int, sympy.Integer)):

@@ -14,7 +14,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
 from vkinductor.device import operators
 
-from . import ctc, library_operators, scatters
+from . import ctc, library_operators, loop_limit, scatters
 from .convolution import convolution, convolution_backward
 from .log_sums import logcumsumexp
 from .matmul import addmm, mm
@@ -71,6 +71,9 @@ def register() -> None:
         (aten.pow, _pow),
     ):
         _wrap(_all(packet), functools.partial(_dispatch_around, functools.partial(functools.partial, function)))
+    for name, operation in loop_limit.LOOPING.items():
+        own = [o for o in _all(getattr(aten, name)) if not _is_fallback(o)]
+        _wrap(tuple(own), functools.partial(_dispatch_around, loop_limit.realizing(operation)))
     for packet in (aten.argmax, aten.argmin):
         _wrap(_all(packet), _flat)
     for overload in (aten.convolution.default, aten.convolution_backward.default):
@@ -83,6 +86,10 @@ def _dispatch_around(around: Callable[..., Any], original: Callable[..., Any]) -
 
 def _all(packet: Any) -> tuple[Any, ...]:
     return (packet, *(getattr(packet, name) for name in packet.overloads()))
+
+
+def _is_fallback(overload: Any) -> bool:
+    return bool(getattr(lowering.lowerings.get(overload), "_is_fallback_handler", False))
 
 
 def _wrap(overloads: tuple[Any, ...], wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -149,7 +156,7 @@ def _pow(original: Callable[..., Any], base: Any, exponent: Any) -> Any:
     tensors = [lowering.to_dtype(v, dtype) if isinstance(v, ir.TensorBox) else v for v in (base, exponent)]
     if all(isinstance(v, ir.TensorBox) for v in tensors):
         tensors = lowering.broadcast_tensors(*tensors)
-    return lowering.pow_native(*tensors)
+    return loop_limit.realizing("pow")(lowering.pow_native)(*tensors)
 
 
 def _any(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -19,6 +19,7 @@ from torch._inductor.virtualized import V
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
+from . import loop_limit
 from .compat import size_hint
 from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from .types import glsl_type, literal
@@ -81,9 +82,11 @@ def fits(tile: Tile, info: DeviceInfo, element: int) -> bool:
 def choose(info: DeviceInfo, batch: int, m: int, n: int, k: int, element: int, b_k_contiguous: bool) -> Tile:
     """A tile for a product of (likely) size batch x m x n x k on ``info``."""
     if info.kind == "cpu":
+        lanes = loop_limit.lanes(info, 1, 64, k)
+        blocks = max(1, 16 // lanes)
         if m == 1:
-            return Tile(DIRECT, tm=1, tn=2, lanes=1, blocks=16)
-        return Tile(DIRECT, tm=4 if m >= 4 else m, tn=4, lanes=1, blocks=16)
+            return Tile(DIRECT, tm=1, tn=2, lanes=lanes, blocks=blocks)
+        return Tile(DIRECT, tm=4 if m >= 4 else m, tn=4, lanes=lanes, blocks=blocks)
     if m <= 8:
         if b_k_contiguous:
             # A row of weights is contiguous in k: lanes read along it.
@@ -135,6 +138,7 @@ def _plan(kernel: VulkanTemplateKernel) -> tuple[str, dict[str, Any], Any]:
         "bm": tile.bm,
         "bn": tile.bn,
         "bk": tile.bk,
+        "unroll": loop_limit.unrolled(kernel.device_info, k, tile.lanes, 1, what="a matrix product"),
     }
     if tile.template == TILED:
         groups = batch * ceildiv(m, tile.bm) * ceildiv(n, tile.bn)

@@ -12,7 +12,9 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
-from . import row_sorts
+from vkinductor.runtime import context
+
+from . import loop_limit, row_sorts
 from .kernel import VulkanKernel
 from .prefetch import prefetch_definition
 from .report import note_kernel
@@ -56,7 +58,12 @@ class VulkanScheduling(SIMDScheduling):
 
     def can_fuse(self, node1: Any, node2: Any) -> bool:
         """Whether one kernel can compute both."""
-        return row_sorts.fusable([*node1.get_nodes(), *node2.get_nodes()]) and super().can_fuse(node1, node2)
+        nodes = [*node1.get_nodes(), *node2.get_nodes()]
+        return (
+            row_sorts.fusable(nodes)
+            and bool(super().can_fuse(node1, node2))
+            and loop_limit.fusable(context.get().info, nodes)
+        )
 
     can_fuse_vertical = can_fuse
     can_fuse_horizontal = can_fuse

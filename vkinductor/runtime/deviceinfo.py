@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+UNLIMITED = (1 << 32) - 1
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -28,6 +30,8 @@ class Limits:
     subgroup_size_min: int = 1
     subgroup_size_max: int = 1
     max_compute_workgroup_subgroups: int = 1 << 30
+    # Passes of all loops of an invocation together, past which the driver ends them (see codegen/loop_limit.py).
+    max_loop_iterations: int = UNLIMITED
 
 
 @dataclass(frozen=True)

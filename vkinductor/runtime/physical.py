@@ -7,6 +7,7 @@ are re-exported here.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from vkinductor.runtime import env
@@ -36,6 +37,10 @@ __all__ = [
 ]
 
 KINDS = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
+
+# Mesa's LP_MAX_TGSI_LOOP_ITERATIONS, which no property tells. Found in 22.3.6 and no longer in 25.0.7.
+_LLVMPIPE_LOOP_ITERATIONS = 65535
+_LLVMPIPE_WITHOUT_LOOP_LIMIT = 25
 
 _COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 _QUEUE_COMPUTE = 0x2
@@ -152,6 +157,8 @@ class _Reader:
         heaps, types = self._memory()
         queue = compute_queue_family(self.owner, self.handle)
         limits = self._limits(basic.limits, p11, p13, queue[1] if queue else 0)
+        if ffi.string(p12.driverName) == b"llvmpipe" and basic.driverVersion >> 22 < _LLVMPIPE_WITHOUT_LOOP_LIMIT:
+            limits = dataclasses.replace(limits, max_loop_iterations=_LLVMPIPE_LOOP_ITERATIONS)
         features = self._features(usable, extensions, p11, p12)
         limits, features = apply_overrides(limits, features, env.limits())
         return DeviceInfo(
