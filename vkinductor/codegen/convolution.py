@@ -15,7 +15,7 @@ import sympy
 import torch
 from torch._inductor import lowering
 from torch._inductor.ir import FlexibleLayout, TensorBox
-from torch._inductor.utils import sympy_product, upcast_compute_type
+from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv
 
@@ -173,7 +173,9 @@ def _weight_gradient(y: Any, x: Any, weight_size: Sequence[Any], geometry: _Geom
     terms = sympy_product([batch, *sizes])
     shared = size_hint(batch * sizes[0])  # what the templates can cut
     splits = min(shared, parts(context.get().info, size_hint(sympy_product(weight_size)), size_hint(terms)))
-    dtype = y.get_dtype() if splits == 1 else upcast_compute_type(y.get_dtype())
+    dtype = y.get_dtype()
+    if splits > 1 and dtype in (torch.float16, torch.bfloat16):
+        dtype = torch.float32  # not upcast_compute_type, which asks for a current device that no lowering has to have
     result = [*weight_size] if splits == 1 else [splits, *weight_size]
     ys, xs = _strides(y), _strides(x)
     part, *ws = FlexibleLayout.contiguous_strides([splits, *weight_size])
