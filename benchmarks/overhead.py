@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .devices import device_time, has_timestamps, increment
 from .measure import Row, load, measure, save, table
 
 CHAIN = 200
@@ -125,7 +126,7 @@ def floors(seconds: float) -> Iterator[Row]:
 
     device = context.get()
     stream = device.stream
-    pipeline = _increment()
+    pipeline = increment()
 
     def dispatches(x: int) -> None:
         args, touched = pipeline.pack(x), ((x, 1024),)
@@ -143,8 +144,8 @@ def floors(seconds: float) -> Iterator[Row]:
     # The recorded floor is what everything is compared with: it comes first.
     yield measure(name, "floor: recorded", lambda: recording.replay(binding, (address,)), wait, counters, seconds)
     row = measure(name, "floor: dispatched one by one", lambda: dispatches(address), wait, counters, seconds)
-    if _has_timestamps():
-        row.device = statistics.median(_device_time(lambda: dispatches(address)) for _ in range(21))
+    if has_timestamps():
+        row.device = statistics.median(device_time(lambda: dispatches(address)) for _ in range(21))
     yield row
 
 
@@ -185,57 +186,6 @@ def own_dispatches(seconds: float) -> Row:
     )
 
 
-def _increment(loop: int = 1) -> Any:
-    """A pipeline that adds to 64 floats, ``loop`` times."""
-    from vkinductor.runtime import context
-    from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
-    from vkinductor.runtime.pipeline import KernelSource
-
-    layout = ArgumentLayout((("x", "ptr"),))
-    glsl = (
-        "#version 460\n"
-        + "".join(f"#extension {name} : require\n" for name in EXTENSIONS)
-        + "layout(local_size_x = 64) in;\n"
-        "layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F { float v[]; };\n"
-        + layout.glsl(inline=True)
-        + "void main() {\n    float y = F(ARG.x).v[gl_LocalInvocationID.x];\n"
-        + f"    for (int i = 0; i < {loop}; i++) y = y * 0.999 + 1.0;\n"
-        "    F(ARG.x).v[gl_LocalInvocationID.x] = y;\n}\n"
-    )
-    return context.get().pipelines.get(KernelSource("increment", glsl, layout))
-
-
-def _has_timestamps() -> bool:
-    import vkinductor
-
-    return vkinductor.device_info().limits.timestamp_valid_bits > 0
-
-
-def _device_time(record: Callable[[], Any]) -> float:
-    """Microseconds of the device for what ``record`` dispatches, submitted before the device begins with it.
-
-    A long kernel holds the device up until then: 6 ms or more. A host that needs longer makes the result one of the
-    host. The kernel goes in pieces, so that the stream, which sends an idle device its first work early, has submits
-    of full length by then.
-    """
-    from vkinductor.runtime import context
-
-    device = context.get()
-    stream = device.stream
-    hold = _increment(500_000)
-    own = device.memory.allocate(1024)
-    stream.synchronize()
-    for _ in range(5):
-        stream.dispatch(hold, (1, 1, 1), hold.pack(own), ((own, 1024),), ((own, 1024),))
-        stream.flush()
-    with stream.timed() as timer:
-        record()
-    stream.flush()
-    took = timer.milliseconds * 1000
-    device.memory.free(own)
-    return took
-
-
 def steady(seconds: float, show: Callable[[Row], None]) -> None:
     """Every workload on every system."""
     for row in floors(seconds):
@@ -261,8 +211,8 @@ def rows(name: str, system: System, seconds: float, show: Callable[[Row], None])
         try:
             call = prepare()
             row = measure(workload, name, call, wait, counters, seconds)
-            if device == "vulkan" and name != "vulkan eager" and _has_timestamps():
-                row.device = statistics.median(_device_time(call) for _ in range(11))
+            if device == "vulkan" and name != "vulkan eager" and has_timestamps():
+                row.device = statistics.median(device_time(call) for _ in range(11))
             if device == "cuda":
                 row.kernels = _cuda_kernels(call)
                 row.counts["kernels"] = row.kernels

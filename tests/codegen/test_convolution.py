@@ -135,19 +135,34 @@ def test_without_batch() -> None:
     hold(lambda x, w, b: F.conv2d(x, w, b), [x[0].detach().requires_grad_(), w, b])
 
 
-def test_what_follows_is_stored_with_it() -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_parts_of_a_half_sum(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts are float32, whatever the operands are."""
+    monkeypatch.setattr(convolution, "parts", lambda *a: 2)
+    hold(lambda x, w: F.conv2d(x, w), operands(2, False, 1, 3, dtype)[:2])
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["conv", "transposed"])
+def test_what_follows_is_stored_with_it(transposed: bool, dynamic: bool) -> None:
     """Bias, activation and residual: one kernel."""
-    layer = F.conv2d
-    x, w, b = (t.detach() for t in operands(2, False, 1, 3))
-    residual = torch.randn(2, 3, 7, 9)
+    layer = operator(2, transposed)
+    x, w, b = (t.detach() for t in operands(2, transposed, 1, 3))
+    residual = torch.randn_like(layer(x, w, b))
 
     def f(x: Any, w: Any, b: Any, r: Any) -> Any:
-        return F.relu(layer(x, w, b, padding=1)) + r
+        return F.relu(layer(x, w, b)) + r
 
-    g = compiled(f)
+    g = compiled(f, dynamic=dynamic)
     args = on_device([x, w, b, residual])
     same(g(*args), f(x, w, b, residual))
     assert dispatches(g, *args) == 1
+
+
+def test_bias_is_stored_with_it_eagerly() -> None:
+    args = on_device([t.detach() for t in operands(2, False, 1, 3)])
+    F.conv2d(*args)
+    assert dispatches(F.conv2d, *args) == 1
 
 
 @pytest.mark.parametrize("tap", [1, 3])

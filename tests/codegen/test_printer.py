@@ -112,3 +112,8 @@ def test_other_nodes(expr: sympy.Expr, text: set[str]) -> None:
     printed = glsl(expr)
     for part in text:
         assert part in printed
+
+
+def test_factors_of_a_product_with_a_real_one() -> None:
+    assert glsl(1.0 * N, "int64_t") == "((1l) * (n))"
+    assert glsl(0.5 * N) == "((float(0.5)) * (float(n)))"

@@ -238,7 +238,8 @@ class VulkanKernel(SIMDKernel):
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
         # A wild index must not reach memory that has no bounds checks of its own: it is clamped.
-        if not isinstance(expr, sympy.Symbol) or not (lower or upper):
+        # An iteration variable can be the index, where Inductor sees through what was loaded: nothing to clamp.
+        if not isinstance(expr, sympy.Symbol) or expr in self.range_tree_nodes or not (lower or upper):
             return
         name, limit = self.index_to_str(expr), self.index_to_str(size)
         index = self.index_dtype

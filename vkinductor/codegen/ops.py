@@ -261,7 +261,14 @@ def _index(expr: sympy.Expr) -> CSEVariable:
 
 
 def _is_real(expr: sympy.Expr, dtype: torch.dtype) -> bool:
-    return is_float(dtype) and expr.is_integer is not True
+    return is_float(dtype) and _real_valued(expr)
+
+
+def _real_valued(expr: sympy.Expr) -> bool:
+    # sympy takes 1.0 * n for an integer.
+    if isinstance(expr, (sympy.Add, sympy.Mul)):
+        return any(_real_valued(arg) for arg in expr.args)
+    return bool(expr.is_Float) or expr.is_integer is not True
 
 
 def _is_zero(x: Operand) -> bool:

@@ -6,6 +6,7 @@ follows is generated like any pointwise kernel over x, starting from that value 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +15,11 @@ import torch
 from torch._inductor import ir
 from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
+from torch._inductor.dependencies import MemoryDep
 from torch._inductor.ir import FixedLayout, FlexibleLayout, IRNode, TemplateBuffer
 from torch._inductor.utils import sympy_product, upcast_compute_type
 from torch._inductor.virtualized import V, ops
+from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from vkinductor.runtime.abi import ArgumentLayout
@@ -52,6 +55,16 @@ class VulkanTemplateBuffer(TemplateBuffer):
 
     def get_kernel_name(self) -> str:
         return self.kernel_name
+
+    def extract_read_writes(self, normalize: bool = False) -> Any:
+        # Where sizes vary, what reads the result has its indices simplified; only an equal one can be fused.
+        deps = super().extract_read_writes(normalize)
+
+        def simplified(dep: Any) -> Any:
+            return dataclasses.replace(dep, index=V.graph.sizevars.simplify_with_ranges(dep.index, dep.ranges))
+
+        writes = [simplified(dep) if isinstance(dep, MemoryDep) else dep for dep in deps.writes]
+        return dataclasses.replace(deps, writes=OrderedSet(writes))
 
     def get_free_symbol_uses(self, unbacked_only: bool = False) -> Any:
         symbols = super().get_free_symbol_uses(unbacked_only)

@@ -1,0 +1,191 @@
+"""The systems that benchmarks compare: how each compiles, waits, and measures its own device.
+
+One system a process: torch has one accelerator a process, and what was compiled for one must not slow another.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .measure import WARM_UP_S
+
+OURS = "vulkan"
+
+Calls = Sequence[Callable[[], Any]]
+
+
+class System(ABC):
+    """``name``, as tables show it; ``device``, where its tensors live."""
+
+    name: str
+    device: str
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` as this system runs it."""
+        return function
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for the device."""
+
+    @abstractmethod
+    def span(self, record: Callable[[], Any]) -> float:
+        """Microseconds of the device for what ``record`` launches, from the first kernel to the last."""
+
+    @abstractmethod
+    def about(self) -> dict[str, str]:
+        """The device, its driver, the versions that matter."""
+
+    def time(self, calls: Calls, seconds: float = 0.2, samples: int = 9) -> float:
+        """Median microseconds of one call, over calls in rotation (which keeps a cache from holding their inputs)."""
+        for call in calls:
+            call()
+        self.synchronize()
+        start, n = time.perf_counter(), 0
+        while time.perf_counter() - start < WARM_UP_S or n < len(calls):
+            calls[n % len(calls)]()
+            n += 1
+            if n % 16 == 0:
+                self.synchronize()
+        self.synchronize()
+        each = (time.perf_counter() - start) / n
+        # As many as a host can launch while the device is held up; whole rounds.
+        count = max(1, min(48, int(seconds / samples / each)))
+        count = -(-count // len(calls)) * len(calls)
+
+        def record() -> None:
+            for i in range(count):
+                calls[i % len(calls)]()
+
+        return statistics.median(self.span(record) for _ in range(samples)) / count
+
+
+class Vulkan(System):
+    """vkinductor's compiled graphs, recorded and replayed."""
+
+    name = device = OURS
+
+    def __init__(self, mode: str | None = None) -> None:
+        import vkinductor
+
+        self._vkinductor, self._mode = vkinductor, mode
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(function, backend="vulkan", mode=self._mode)
+
+    def synchronize(self) -> None:
+        self._vkinductor.synchronize()
+
+    def span(self, record: Callable[[], Any]) -> float:
+        if has_timestamps() and self._vkinductor.device_info().kind != "cpu":
+            return device_time(record)
+        self.synchronize()
+        start = time.perf_counter()
+        record()
+        self.synchronize()
+        return (time.perf_counter() - start) * 1e6
+
+    def about(self) -> dict[str, str]:
+        info = self._vkinductor.device_info()
+        return {"device": info.name, "driver": f"{info.driver_name} {info.driver_info}", "torch": torch.__version__}
+
+
+class CudaEager(System):
+    """PyTorch's own kernels: cuBLAS, cuDNN, flash attention among them."""
+
+    name, device = "CUDA eager", "cuda"
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def span(self, record: Callable[[], Any]) -> float:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        torch.cuda._sleep(20_000_000)  # some 10 ms: the host is done before the device begins
+        start.record()
+        record()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e3
+
+    def about(self) -> dict[str, str]:
+        return {
+            "device": torch.cuda.get_device_name(),
+            "driver": f"CUDA {torch.version.cuda}",
+            "torch": torch.__version__,
+        }
+
+
+class CudaInductor(CudaEager):
+    """torch.compile on CUDA."""
+
+    name = "CUDA Inductor"
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(function)
+
+
+SYSTEMS: dict[str, type[System]] = {system.name: system for system in (Vulkan, CudaEager, CudaInductor)}
+
+
+def available() -> list[str]:
+    """Names of the systems that run here, ours first."""
+    return [OURS, *(name for name in SYSTEMS if name != OURS and torch.cuda.is_available())]
+
+
+def has_timestamps() -> bool:
+    """Whether the Vulkan device has timestamps on its queue."""
+    import vkinductor
+
+    return vkinductor.device_info().limits.timestamp_valid_bits > 0
+
+
+def increment(loop: int = 1) -> Any:
+    """A pipeline that adds to 64 floats, ``loop`` times."""
+    from vkinductor.runtime import context
+    from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
+    from vkinductor.runtime.pipeline import KernelSource
+
+    layout = ArgumentLayout((("x", "ptr"),))
+    glsl = (
+        "#version 460\n"
+        + "".join(f"#extension {name} : require\n" for name in EXTENSIONS)
+        + "layout(local_size_x = 64) in;\n"
+        "layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F { float v[]; };\n"
+        + layout.glsl(inline=True)
+        + "void main() {\n    float y = F(ARG.x).v[gl_LocalInvocationID.x];\n"
+        + f"    for (int i = 0; i < {loop}; i++) y = y * 0.999 + 1.0;\n"
+        "    F(ARG.x).v[gl_LocalInvocationID.x] = y;\n}\n"
+    )
+    return context.get().pipelines.get(KernelSource("increment", glsl, layout))
+
+
+def device_time(record: Callable[[], Any]) -> float:
+    """Microseconds of the device for what ``record`` dispatches, submitted before the device begins with it.
+
+    A long kernel holds the device up until then: 6 ms or more. A host that needs longer makes the result one of the
+    host. The kernel goes in pieces, so that the stream, which sends an idle device its first work early, has submits
+    of full length by then.
+    """
+    from vkinductor.runtime import context
+
+    device = context.get()
+    stream = device.stream
+    hold = increment(500_000)
+    own = device.memory.allocate(1024)
+    stream.synchronize()
+    for _ in range(5):
+        stream.dispatch(hold, (1, 1, 1), hold.pack(own), ((own, 1024),), ((own, 1024),))
+        stream.flush()
+    with stream.timed() as timer:
+        record()
+    stream.flush()
+    took = timer.milliseconds * 1000
+    device.memory.free(own)
+    return took
