@@ -142,7 +142,7 @@ def scan_blocks(info: DeviceInfo, rows_hint: int) -> tuple[int, int]:
     """(longest row that is scanned whole, length of the blocks that longer ones are cut into)."""
     forced = _overrides.get()
     if info.kind == "cpu":
-        # Far below the number of iterations at which lavapipe ends a loop.
+        # Far below the number of iterations at which lavapipe ends loops (loop_limit.py): several fit into a kernel.
         limit, block = 8192, 1024
     else:
         limit, block = (16384, 4096) if rows_hint < 256 else (1 << 30, 1 << 20)
