@@ -22,6 +22,8 @@ MAX_ELEMENTS_IN_REGISTERS = 8
 # On a CPU driver a lane is one slot of a SIMD register and a workgroup barrier is a loop over all lanes:
 # lanes are added only to shorten the serial sum, which also bounds its rounding error.
 CPU_ELEMENTS_A_LANE = 64
+# A program for few lanes serves rows up to here: past it the serial sum is slow, and off by 1e-3 at millions.
+CPU_MOST_ELEMENTS_A_LANE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,12 @@ def reduction(
     if row is not None and -(-row // lanes) <= MAX_ELEMENTS_IN_REGISTERS:
         elements = -(-row // lanes)
     return ReductionLayout(lanes, rows, forced.get("elements", elements))
+
+
+def longest_row(info: DeviceInfo, layout: ReductionLayout) -> int | None:
+    """The longest row that ``layout`` is good for, where it varies; None where another would not be better."""
+    few = info.kind == "cpu" and layout.lanes < min(64, _max_workgroup(info))
+    return layout.lanes * CPU_MOST_ELEMENTS_A_LANE if few else None
 
 
 def scan(info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int) -> ReductionLayout:
