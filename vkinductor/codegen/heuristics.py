@@ -22,6 +22,8 @@ MAX_ELEMENTS_IN_REGISTERS = 8
 # On a CPU driver a lane is one slot of a SIMD register and a workgroup barrier is a loop over all lanes:
 # lanes are added only to shorten the serial sum, which also bounds its rounding error.
 CPU_ELEMENTS_A_LANE = 64
+# A program for few lanes serves rows up to here: past it the serial sum is slow, and off by 1e-3 at millions.
+CPU_MOST_ELEMENTS_A_LANE = 1 << 14
 
 # Elements that a workgroup sorts in a row kernel: each takes up to 20 of the 16384 bytes that any device has.
 SORTED_ELEMENTS = 512
@@ -130,6 +132,12 @@ def reduction(
     return ReductionLayout(lanes, rows, forced.get("elements", elements))
 
 
+def longest_row(info: DeviceInfo, layout: ReductionLayout) -> int | None:
+    """The longest row that ``layout`` is good for, where it varies; None where another would not be better."""
+    few = info.kind == "cpu" and layout.lanes < min(64, _max_workgroup(info))
+    return layout.lanes * CPU_MOST_ELEMENTS_A_LANE if few else None
+
+
 def scan(info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int) -> ReductionLayout:
     """Layout of a kernel that scans its rows, arguments as of ``reduction``: looped, with chunks."""
     forced = _overrides.get()
@@ -152,7 +160,7 @@ def scan_blocks(info: DeviceInfo, rows_hint: int) -> tuple[int, int]:
     """(longest row that is scanned whole, length of the blocks that longer ones are cut into)."""
     forced = _overrides.get()
     if info.kind == "cpu":
-        # Far below the number of iterations at which lavapipe ends a loop.
+        # Far below the number of iterations at which lavapipe ends loops (loop_limit.py): several fit into a kernel.
         limit, block = 8192, 1024
     else:
         limit, block = (16384, 4096) if rows_hint < 256 else (1 << 30, 1 << 20)

@@ -484,6 +484,9 @@ class VulkanKernel(SIMDKernel):
             return 1
         loops = sum(s.loop or bool(pending.parts) for s, pending in zip(sections, self.pending, strict=True))
         row, lanes = self.features.reduction_numel, self.layout.lanes
+        longest = heuristics.longest_row(self.device_info, self.layout)
+        if longest is not None:
+            V.graph.sizevars.guard_or_false(sympy.Le(row, longest))
         return loop_limit.unrolled(self.device_info, row, lanes, loops, self.passes_within)
 
     def _numel(self, prefix: str, numel: sympy.Expr) -> str:

@@ -1,7 +1,7 @@
 """Scans of long rows in three steps: blocks of a row like rows of their own, the blocks' totals, both combined.
 
-A row is scanned by one workgroup, so a device idles while few rows are long. And lavapipe (Mesa's
-LP_MAX_TGSI_LOOP_ITERATIONS, 65535) silently ends every loop of an invocation after that many iterations.
+A row is scanned by one workgroup, so a device idles while few rows are long. And lavapipe ends long loops
+(loop_limit.py).
 """
 
 from __future__ import annotations
