@@ -26,6 +26,7 @@ from .implicit_gemm import Axis, Problem, output_size, parts, product
 from .template_kernel import laid_out
 
 aten = torch.ops.aten
+prims = torch.ops.prims
 
 
 def _is_patchwise(x: TensorBox, weight: TensorBox, geometry: _Geometry, transposed: bool) -> bool:
@@ -104,7 +105,7 @@ def _strides(operand: Any) -> list[Any]:
     return [0 if one(n, 1) else s for n, s in zip(layout.size, layout.stride, strict=True)]
 
 
-def _forward(x: Any, weight: Any, geometry: _Geometry) -> TensorBox:
+def _forward(x: Any, weight: Any, geometry: _Geometry, dtype: Any = None) -> TensorBox:
     """[B, C, D...], [O, C / groups, K...] -> [B, O, E...]: m = output channel, n = (b, e), k = (channel, tap)."""
     batch, _, *space = x.get_size()
     outputs, channels, *taps = weight.get_size()
@@ -128,10 +129,10 @@ def _forward(x: Any, weight: Any, geometry: _Geometry) -> TensorBox:
         x=(channels * xs[1], xs[0], xs[1], *xs[2:]),
         out=(sympy_product(result), per_group * ys[1], ys[1], ys[0], *ys[2:]),
     )
-    return product(problem, weight, x, result, x.get_dtype())
+    return product(problem, weight, x, result, dtype or x.get_dtype())
 
 
-def _spread(y: Any, weight: Any, geometry: _Geometry, space: Sequence[Any]) -> TensorBox:
+def _spread(y: Any, weight: Any, geometry: _Geometry, space: Sequence[Any], dtype: Any = None) -> TensorBox:
     """[B, O, E...], [O, C / groups, K...] -> [B, C, D...], the gradient of `_forward` with respect to x.
 
     m = channel of x, n = (b, d), k = (output channel, tap): x[d] takes y[(d + padding - k * dilation) / stride].
@@ -157,7 +158,7 @@ def _spread(y: Any, weight: Any, geometry: _Geometry, space: Sequence[Any]) -> T
         x=(per_group * ys[1], ys[0], ys[1], *ys[2:]),
         out=(sympy_product(result), channels * xs[1], xs[1], xs[0], *xs[2:]),
     )
-    return product(problem, weight, y, result, y.get_dtype())
+    return product(problem, weight, y, result, dtype or y.get_dtype())
 
 
 def _weight_gradient(y: Any, x: Any, weight_size: Sequence[Any], geometry: _Geometry) -> TensorBox:
@@ -219,6 +220,8 @@ def convolution(
     batch, _, *space = x.get_size()
     taps = weight.get_size()[2:]
     empty = _known_zero([*x.get_size(), *weight.get_size()])
+    # Rounded once, with the bias, also where that does not become a part of the kernel.
+    unrounded = torch.float32 if bias is not None and x.get_dtype() in (torch.float16, torch.bfloat16) else None
     if transposed:
         more = _fixed(output_padding)
         more = more * dims if len(more) == 1 else more
@@ -227,16 +230,17 @@ def convolution(
         if empty:
             result = _zeros([batch, weight.get_size()[1] * geometry.groups, *sizes], x)
         else:
-            result = _spread(laid_out(x), laid_out(weight), geometry, sizes)
+            result = _spread(laid_out(x), laid_out(weight), geometry, sizes, unrounded)
     elif empty:
         rows_ = zip(space, taps, geometry.stride, geometry.padding, geometry.dilation, strict=True)
         result = _zeros([batch, weight.get_size()[0], *(output_size(*row) for row in rows_)], x)
     else:
-        result = _forward(laid_out(x), laid_out(weight), geometry)
+        result = _forward(laid_out(x), laid_out(weight), geometry, unrounded)
     if bias is None:
         return result
     ops = lowering.lowerings
-    return ops[aten.add](result, ops[aten.view](bias, [bias.get_size()[0], *[1] * dims]))
+    result = ops[aten.add](result, ops[aten.view](bias, [bias.get_size()[0], *[1] * dims]))
+    return ops[prims.convert_element_type](result, x.get_dtype())
 
 
 def convolution_backward(

@@ -3,6 +3,8 @@
 A result in finite precision is backward stable when it is the exact one of arguments moved by a rounding error
 (Higham, Accuracy and Stability of Numerical Algorithms, section 1.5). Where values cancel, two such results differ by
 far more than a tolerance made for well-conditioned ones, and which of them is nearer to the exact one is chance.
+So is how far the CPU is off at one sample, where an operator's own intermediate results are rounded (a softmax that its
+gradient reads): its error over the moved samples tells what its precision is.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ DRAWS = 8
 
 
 def moved(sample: Sample, generator: torch.Generator) -> Sample:
-    """A sample in double precision whose floating-point tensors are off by a unit in their dtype's last place."""
+    """A sample whose floating-point tensors are off by a unit in their dtype's last place, in double precision."""
 
     def move(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -30,6 +32,42 @@ def moved(sample: Sample, generator: torch.Generator) -> Sample:
         return wide.requires_grad_(value.requires_grad)
 
     return Sample(*tree_map(move, tuple(sample)))
+
+
+def rounded(sample: Sample, like: Sample) -> Sample:
+    """``sample`` in the dtypes of ``like``."""
+
+    def narrow(value: Any, own: Any) -> Any:
+        if not isinstance(own, torch.Tensor) or not own.is_floating_point():
+            return own
+        return value.detach().to(own.dtype).requires_grad_(own.requires_grad)
+
+    return Sample(*tree_map(narrow, tuple(sample), tuple(like)))
+
+
+def errors(
+    run: Callable[[Sample], list[Any] | None],
+    cpu: Callable[[Sample], list[Any] | None],
+    sample: Sample,
+    exact: list[Any],
+) -> list[Any]:
+    """For each tensor of ``exact``, element by element: the largest error of the CPU's at ``moved`` samples.
+
+    run: the results of a sample in double precision, cpu: in the sample's own, None when there are none.
+    """
+    generator = torch.Generator().manual_seed(3)
+    widest = [torch.zeros_like(e) if isinstance(e, torch.Tensor) else None for e in exact]
+    for _ in range(DRAWS):
+        narrow = rounded(moved(sample, generator), sample)
+        found, right = cpu(narrow), run(narrow)
+        if found is None or right is None or not len(found) == len(right) == len(exact):
+            continue
+        for i, (f, r, so_far) in enumerate(zip(found, right, widest, strict=True)):
+            if so_far is None or not isinstance(f, torch.Tensor) or not f.shape == r.shape == so_far.shape:
+                continue
+            error = (f.double() - r).abs()
+            widest[i] = torch.maximum(so_far, torch.where(error.isfinite(), error, 0))
+    return widest
 
 
 def spread(run: Callable[[Sample], list[Any] | None], sample: Sample, exact: list[Any]) -> list[Any]:

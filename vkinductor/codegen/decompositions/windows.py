@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table
 
-from .averages import each, is_unrolled
+from .averages import each
 from .dtypes import compute_dtype
 
 aten = torch.ops.aten
@@ -93,12 +92,6 @@ def _max_pool3d_backward(gradient: Any, x: Any, *rest: Any) -> Any:
     return spread(gradient, x, rest[-1], 3)
 
 
-def _adaptive_max_pool2d(x: Any, output_size: Any) -> Any:
-    if is_unrolled(x.shape[-2:], each(output_size, 2)):
-        return decomposition_table[aten.adaptive_max_pool2d.default](x, output_size)
-    return _adaptive_max(2)(x, output_size)
-
-
 def _adaptive_max(dims: int) -> Callable[..., Any]:
     return lambda x, output_size: maxima(x, _adaptive_windows(x, each(output_size, dims)))
 
@@ -137,7 +130,7 @@ def _fractional(dims: int) -> Callable[..., Any]:
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.max_pool3d_with_indices.default: _max_pool3d,
     aten.max_pool3d_with_indices_backward.default: _max_pool3d_backward,
-    aten.adaptive_max_pool2d.default: _adaptive_max_pool2d,
+    aten.adaptive_max_pool2d.default: _adaptive_max(2),
     aten.adaptive_max_pool3d.default: _adaptive_max(3),
     aten.adaptive_max_pool2d_backward.default: lambda gradient, x, indices: spread(gradient, x, indices, 2),
     aten.adaptive_max_pool3d_backward.default: lambda gradient, x, indices: spread(gradient, x, indices, 3),
