@@ -134,6 +134,13 @@ def test_what_no_rounding_explains_is_wrong_where_the_cpu_is_off_too(monkeypatch
         assert "Mismatched" in differs(got)
 
 
+def test_rounding_within_the_operator_is_no_error():
+    """A softmax's gradient reads its rounded result, which no change of the argument accounts for."""
+    for dtype in (torch.float16, torch.bfloat16):
+        name = "row:executorch-vulkan:aten._softmax"
+        assert check(name, dtype, ("backward",), 2)["backward"].verdict == "gpu"
+
+
 def test_a_jump_is_no_rounding(monkeypatch):
     """floor just below 2 is 1: never an excuse where the CPU has it exactly."""
     substitute(monkeypatch, torch.floor)

@@ -20,6 +20,10 @@ from vkinductor.conformance.entry import Sample
 # Random signs of the moves; the largest change counts.
 DRAWS = 8
 
+# How many times its usual size (root mean square) an error of the CPU's may be: of a normal distribution, one value of
+# 16,000 is further off.
+DEVIATIONS = 4
+
 
 def moved(sample: Sample, generator: torch.Generator) -> Sample:
     """A sample whose floating-point tensors are off by a unit in their dtype's last place, in double precision."""
@@ -51,23 +55,22 @@ def errors(
     sample: Sample,
     exact: list[Any],
 ) -> list[Any]:
-    """For each tensor of ``exact``, element by element: the largest error of the CPU's at ``moved`` samples.
+    """For each tensor of ``exact``, element by element: how large the CPU's errors are, by those at ``moved`` samples.
 
     run: the results of a sample in double precision, cpu: in the sample's own, None when there are none.
     """
     generator = torch.Generator().manual_seed(3)
-    widest = [torch.zeros_like(e) if isinstance(e, torch.Tensor) else None for e in exact]
+    squares = [torch.zeros_like(e) if isinstance(e, torch.Tensor) else None for e in exact]
     for _ in range(DRAWS):
         narrow = rounded(moved(sample, generator), sample)
         found, right = cpu(narrow), run(narrow)
         if found is None or right is None or not len(found) == len(right) == len(exact):
             continue
-        for i, (f, r, so_far) in enumerate(zip(found, right, widest, strict=True)):
-            if so_far is None or not isinstance(f, torch.Tensor) or not f.shape == r.shape == so_far.shape:
-                continue
-            error = (f.double() - r).abs()
-            widest[i] = torch.maximum(so_far, torch.where(error.isfinite(), error, 0))
-    return widest
+        for f, r, total in zip(found, right, squares, strict=True):
+            if total is not None and isinstance(f, torch.Tensor) and f.shape == r.shape == total.shape:
+                error = f.double() - r
+                total += torch.where(error.isfinite(), error, 0).square()
+    return [None if total is None else DEVIATIONS * (total / DRAWS).sqrt() for total in squares]
 
 
 def spread(run: Callable[[Sample], list[Any] | None], sample: Sample, exact: list[Any]) -> list[Any]:
