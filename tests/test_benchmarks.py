@@ -100,3 +100,84 @@ def test_tables_and_files(overhead: Any, tmp_path: Path) -> None:
     assert [r["system"] for r in saved["rows"]] == ["first", "second", "third"]
     assert overhead.load(str(tmp_path / "r.json")) == rows
     assert saved["torch"] == "x"
+
+
+@pytest.fixture
+def speed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The package's modules by name."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    import importlib
+
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
+
+
+def test_cases_have_names_of_their_own(speed: Any) -> None:
+    main = speed("__main__")
+    for quick in (False, True):
+        keys = [case.key for case in main.selected(list(main.MODULES), "", quick)]
+        assert len(set(keys)) == len(keys) > 100
+    assert all("softmax" in case.key for case in main.selected(["norms"], "softmax", True))
+
+
+def test_a_case_runs_on_other_data_each_time_and_a_failure_is_a_result(speed: Any) -> None:
+    cases, devices, main = speed("cases"), speed("devices"), speed("__main__")
+    seen: list[int] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.data_ptr())
+        return x + 1
+
+    class Host(devices.System):
+        name, device = "host", "cpu"
+
+        def synchronize(self) -> None: ...
+
+        def span(self, record: Any) -> float:
+            record()
+            return 30.0
+
+        def about(self) -> dict[str, str]:
+            return {}
+
+    def fails(x: torch.Tensor) -> None:
+        raise ValueError("no such thing")
+
+    def inputs(device: str) -> list[torch.Tensor]:
+        return [torch.zeros(1 << 24, device=device)]
+
+    good = cases.Case("g", "good", function, inputs, nbytes=2.0 * (1 << 26))
+    bad = cases.Case("g", "bad", fails, inputs, nbytes=1.0)
+    right, wrong = main.run(Host(), [good, bad], 0.001)
+    assert right.us is not None
+    assert len(set(seen)) == 4  # 256 MB of them
+    assert wrong.us is None
+    assert wrong.note == "ValueError: no such thing"
+
+
+def test_gradients_alone_are_timed(speed: Any) -> None:
+    cases = speed("cases")
+    x = torch.ones(3, requires_grad=True)
+    case = cases.Case("g", "b", lambda x: x * 2, lambda device: [x], nbytes=1.0, backward=True)
+    (call, *_) = case.calls(lambda f: f, "cpu")
+    (gradient,) = call()
+    assert gradient.shape == (3,)
+    assert x.grad is None
+
+
+def test_ratios_targets_and_files(speed: Any, tmp_path: Path) -> None:
+    cases = speed("cases")
+    ours, peer = speed("devices").OURS, "peer"
+    goals = {peer: 1.5, "ceiling": 0.9}
+    results = [
+        cases.Result("ceiling: copy 512 MB", ours, 100.0, 1e8, 0, {}),
+        cases.Result("a", ours, 10.0, 8e6, 0, goals),
+        cases.Result("a", peer, 20.0, 8e6, 0, goals),
+        cases.Result("b", ours, None, 1.0, 0, {}, "refused"),
+    ]
+    assert cases.ratios(results)["a"] == {"ceiling": pytest.approx(0.8), peer: 2.0}
+    text = cases.table(results)
+    assert "peer 1.5: met" in text
+    assert "ceiling 0.9: missed" in text
+    assert "refused" in text
+    cases.write(tmp_path / "r.json", results, {ours: {"device": "x"}})
+    assert cases.read(tmp_path / "r.json") == (results, {ours: {"device": "x"}})
