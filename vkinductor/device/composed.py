@@ -34,6 +34,17 @@ def _to_copy(
     return made.copy_(x)
 
 
+def _native_layer_norm(
+    x: torch.Tensor, shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """In float32 where x is half precision: torch's composition rounds between normalisation and scale."""
+    op, key = torch.ops.aten.native_layer_norm.default, torch._C.DispatchKey.Lazy  # a key that has the composition
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    wide, weight, bias = (t.float() if half and t is not None else t for t in (x, weight, bias))
+    result, mean, rstd = op.redispatch(torch._C.DispatchKeySet(key), wide, shape, weight, bias, eps)
+    return (result.to(x.dtype) if half else result), mean, rstd
+
+
 def _tensor_split(x: torch.Tensor, sections: torch.Tensor, dim: int = 0) -> Any:
     """Splits at positions that lie on the device: they are read, since they decide about shapes."""
     return torch.tensor_split(x, sections.tolist(), dim)
@@ -43,5 +54,6 @@ def register(library: torch.library.Library) -> None:
     """Add the kernels to torch's "aten" library."""
     library.impl("_pin_memory", _pin_memory, "CPU")
     library.impl("_to_copy", _to_copy, "PrivateUse1")
+    library.impl("native_layer_norm", _native_layer_norm, "PrivateUse1")
     for key in ("PrivateUse1", "AutogradPrivateUse1"):
         library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, key)

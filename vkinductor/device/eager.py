@@ -57,7 +57,6 @@ COMPILED_WHOLE = (
     "logcumsumexp",
     "logcumsumexp.out",
     "native_group_norm",
-    "native_layer_norm",
 )
 
 _SDP_MATH = 0  # torch.nn.attention.SDPBackend.MATH
