@@ -16,11 +16,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from .cases import Case, Result, as_dict, plot, read, table, write
+from .cases import Case, Result, plot, read, table, write
 from .devices import OURS, SYSTEMS, System, available
 
 MODULES = ("pointwise", "norms", "gemm", "gemv", "attention", "conv", "models")
@@ -84,7 +85,7 @@ def _child(arguments: argparse.Namespace) -> int:
         return 0
     print(json.dumps({"about": system.about()}), flush=True)
     for result in run(system, [copy_case(), *cases], 0.05 if arguments.quick else 0.2):
-        print(json.dumps({"result": as_dict(result)}), flush=True)
+        print(json.dumps({"result": asdict(result)}), flush=True)
     return 0
 
 
@@ -126,11 +127,11 @@ def collect(arguments: argparse.Namespace, system: str) -> tuple[dict[str, str],
     return about, results
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("modules", nargs="*", choices=[*MODULES, []], default=list(MODULES), metavar="BENCHMARK")
+    parser.add_argument("modules", nargs="*", metavar="BENCHMARK", help=f"of {', '.join(MODULES)} (default: all)")
     parser.add_argument("--json", metavar="DIR", type=Path, help="write results, tables and plots there")
     parser.add_argument("--plot", action="store_true", help="draw SVGs (needs matplotlib: extra bench)")
     parser.add_argument("--from", dest="source", metavar="DIR", type=Path, help="show the results written there")
@@ -139,8 +140,11 @@ def main() -> int:
     parser.add_argument("--warm", metavar="N", type=int, default=0, help="compile beforehand in N processes")
     parser.add_argument("--system", choices=list(SYSTEMS), help=argparse.SUPPRESS)
     parser.add_argument("--shard", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     arguments.modules = arguments.modules or list(MODULES)
+    unknown = set(arguments.modules) - set(MODULES)
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
     if arguments.system:
         return _child(arguments)
     if arguments.source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,10 @@ class Case:
     def calls(self, compile_: Callable[[Any], Any], device: str) -> list[Callable[[], Any]]:
         """Calls of it on other data each, for a system that compiles with ``compile_``."""
         run = compile_(self.function)
-        size = max(1, sum(t.nbytes for t in self._flat(self.inputs(device))))
-        return [self._call(run, self.inputs(device)) for _ in range(max(1, min(8, math.ceil(ROTATED_BYTES / size))))]
+        first = self.inputs(device)
+        size = max(1, sum(t.nbytes for t in self._flat(first)))
+        more = min(8, math.ceil(ROTATED_BYTES / size)) - 1
+        return [self._call(run, first), *(self._call(run, self.inputs(device)) for _ in range(more))]
 
     @staticmethod
     def _flat(inputs: Sequence[Any]) -> list[torch.Tensor]:
@@ -185,8 +187,3 @@ def plot(path: Path, results: Sequence[Result], title: str) -> None:
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)
-
-
-def as_dict(result: Result) -> dict[str, Any]:
-    """For a line of JSON."""
-    return asdict(result)

@@ -45,7 +45,7 @@ def cases(quick: bool) -> Iterator[Case]:
     for name, (build, sample, flops) in MODELS.items():
         made: dict[str, Any] = {}
 
-        def function(x: Any, build: Any = build, made: dict[str, Any] = made) -> Any:
+        def function(x: Any, made: dict[str, Any] = made) -> Any:
             return made["model"](x).last_hidden_state
 
         def inputs(device: str, build: Any = build, sample: Any = sample, made: dict[str, Any] = made) -> list[Any]:

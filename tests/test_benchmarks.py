@@ -181,3 +181,13 @@ def test_ratios_targets_and_files(speed: Any, tmp_path: Path) -> None:
     assert "refused" in text
     cases.write(tmp_path / "r.json", results, {ours: {"device": "x"}})
     assert cases.read(tmp_path / "r.json") == (results, {ours: {"device": "x"}})
+
+
+def test_all_benchmarks_run_unless_some_are_named(speed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    main, asked = speed("__main__"), []
+    monkeypatch.setattr(main, "available", lambda: ["a system"])
+    monkeypatch.setattr(main, "collect", lambda arguments, system: asked.append(arguments.modules) or ({}, []))
+    assert main.main([]) == main.main(["norms"]) == 0
+    assert asked == [list(main.MODULES), ["norms"]]
+    with pytest.raises(SystemExit):
+        main.main(["nothing"])

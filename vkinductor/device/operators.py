@@ -1,6 +1,6 @@
 """Operators of this package's own, which kernels of the device are made of: schemas and shapes alone.
 
-The device runs them as it runs torch's (compiled, by lowerings of codegen); other devices have no kernels for them.
+The device runs them as it runs torch's (compiled, by lowerings of codegen). The CPU has a kernel for ``draw`` alone.
 """
 
 from __future__ import annotations
