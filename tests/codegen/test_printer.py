@@ -6,6 +6,7 @@ import re
 
 import pytest
 import sympy
+import torch
 from torch.utils._sympy.functions import (
     CeilToInt,
     CleanDiv,
@@ -26,6 +27,7 @@ from torch.utils._sympy.functions import (
     Where,
 )
 
+from vkinductor.codegen.index_values import integral, is_real
 from vkinductor.codegen.printer import GlslPrinter
 
 X = sympy.Symbol("x", integer=True, nonnegative=True)
@@ -115,5 +117,11 @@ def test_other_nodes(expr: sympy.Expr, text: set[str]) -> None:
 
 
 def test_factors_of_a_product_with_a_real_one() -> None:
-    assert glsl(1.0 * N, "int64_t") == "((1l) * (n))"
-    assert glsl(0.5 * N) == "((float(0.5)) * (float(n)))"
+    assert glsl(0.5 * N, "int64_t") == "(float(0.5) * float(n))"
+
+
+def test_whole_floats_are_integers_again() -> None:
+    assert glsl(integral(1.0 * N + 2.0)) == glsl(N + 2)
+    assert is_real(1.0 * N, torch.float32)
+    assert not is_real(N, torch.float32)
+    assert not is_real(1.0 * N, torch.int64)

@@ -14,9 +14,26 @@ import torch
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from .printer import GlslPrinter
-from .types import glsl_type
+from .types import glsl_type, is_float
 
 _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
+
+
+def is_real(expr: sympy.Expr, dtype: torch.dtype) -> bool:
+    """Whether ``expr``, used as a value of ``dtype``, is computed in floating point."""
+    return is_float(dtype) and _real_valued(expr)
+
+
+def _real_valued(expr: sympy.Expr) -> bool:
+    # sympy takes 1.0 * n for an integer.
+    if isinstance(expr, (sympy.Add, sympy.Mul)):
+        return any(_real_valued(arg) for arg in expr.args)
+    return bool(expr.is_Float) or expr.is_integer is not True
+
+
+def integral(expr: sympy.Expr) -> sympy.Expr:
+    """``expr`` without floats that are whole: a size that was a float on the way (1.0 * s0) is an integer again."""
+    return expr.xreplace({f: sympy.Integer(int(f)) for f in expr.atoms(sympy.Float) if float(f).is_integer()})
 
 
 class WidePrinter(GlslPrinter):
@@ -40,7 +57,7 @@ def fits_int32(kernel: Any, expr: sympy.Expr) -> bool:
 
 def wide(kernel: Any, expr: sympy.Expr) -> str:
     """GLSL of ``expr`` (already prepared for indexing) as an int64_t."""
-    renamed = kernel.rename_indexing(expr)
+    renamed = kernel.rename_indexing(integral(expr))
     arguments = frozenset(str(name) for name in kernel.args.sizevars.values())
     return f"int64_t({WidePrinter(arguments).doprint(renamed)})"
 

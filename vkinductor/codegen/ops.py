@@ -20,7 +20,7 @@ from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from . import compat
-from .index_values import fits_int32, real, wide
+from .index_values import fits_int32, integral, is_real, real, wide
 from .types import convert, glsl_type, is_float, literal
 
 Operand = Any  # CSEVariable | OpsValue | int | float | bool
@@ -253,22 +253,10 @@ def _extremum(name: str) -> Callable[[Operand, Operand], str]:
 def _index(expr: sympy.Expr) -> CSEVariable:
     """``expr`` in the kernel's index type."""
     kernel = V.kernel
-    # A size that was a float on the way (1.0 * s0) is whole again here.
-    expr = expr.xreplace({f: sympy.Integer(int(f)) for f in expr.atoms(sympy.Float) if float(f).is_integer()})
+    expr = integral(expr)
     text = kernel.index_to_str(kernel.prepare_indexing(expr))
     dtype = kernel.get_index_dtype_as_torch_dtype()
     return kernel.cse.generate(kernel.compute, text, bounds=get_bounds_index_expr(expr), dtype=dtype, shape=())
-
-
-def _is_real(expr: sympy.Expr, dtype: torch.dtype) -> bool:
-    return is_float(dtype) and _real_valued(expr)
-
-
-def _real_valued(expr: sympy.Expr) -> bool:
-    # sympy takes 1.0 * n for an integer.
-    if isinstance(expr, (sympy.Add, sympy.Mul)):
-        return any(_real_valued(arg) for arg in expr.args)
-    return bool(expr.is_Float) or expr.is_integer is not True
 
 
 def _is_zero(x: Operand) -> bool:
@@ -326,7 +314,7 @@ class GlslOverrides(OpOverrides):
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
         # Newer torch says value_expr where the result is more than an index; older torch does not tell.
-        if compat.HAS_VALUE_EXPR and not _is_real(expr, dtype):
+        if compat.HAS_VALUE_EXPR and not is_real(expr, dtype):
             return _index(expr)
         return GlslOverrides.value_expr(expr, dtype)
 
@@ -334,7 +322,7 @@ class GlslOverrides(OpOverrides):
     def value_expr(expr: sympy.Expr, dtype: torch.dtype) -> CSEVariable:
         kernel, dtype = V.kernel, upcast_compute_type(dtype)
         index: CSEVariable | None = None
-        if _is_real(expr, dtype):
+        if is_real(expr, dtype):
             text = real(kernel, expr, dtype)
         else:
             prepared = kernel.prepare_indexing(expr)

@@ -139,17 +139,8 @@ class GlslPrinter(ExprPrinter):
     def _print_Mul(self, expr: sympy.Expr) -> str:
         if not any(isinstance(arg, sympy.Float) for arg in expr.args):
             return super()._print_Mul(expr)
-        whole = all(arg.is_integer or (isinstance(arg, sympy.Float) and float(arg).is_integer()) for arg in expr.args)
-        # GLSL multiplies no 64-bit integer by a float; and 1.0 * n is an integer to sympy's assumptions at times.
-        factors = (
-            [
-                self._print_Integer(sympy.Integer(int(a))) if isinstance(a, sympy.Float) else self.doprint(a)
-                for a in expr.args
-            ]
-            if whole
-            else [self._real(a) for a in expr.args]
-        )
-        return f"({' * '.join(f'({f})' for f in factors)})"
+        # GLSL multiplies no 64-bit integer by a float.
+        return f"({' * '.join(map(self._real, expr.args))})"
 
     def _print_Rational(self, expr: sympy.Expr) -> str:
         return str(expr.p) if expr.q == 1 else f"({self.real}({expr.p}) / {self.real}({expr.q}))"

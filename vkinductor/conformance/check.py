@@ -224,7 +224,7 @@ def _differs(name: str, got: Any, expected: Any, sample: Sample, with_gradients:
             if double is not None and i < len(double) and isinstance(double[i], torch.Tensor):
                 right = _as_near(g, e, double[i], limits)
                 if not right and not _as_near(e, double[i].to(e.dtype), double[i], limits):
-                    right = _as_near(g, e, double[i], limits, _spread(name, sample, with_gradients, double)[i])
+                    right = _as_near(g, e, double[i], limits, _allowance(name, sample, with_gradients, double)[i])
                 problem = "" if right else problem
         if problem:
             return f"result {i}: {problem}"
@@ -266,12 +266,7 @@ def _as_near(
 
 
 def _in_double(name: str, sample: Sample, with_gradients: bool) -> list[Any] | None:
-    def widen(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value.detach().double().requires_grad_(value.requires_grad)
-        return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
-
-    return _results(name, Sample(*tree_map(widen, tuple(sample))), with_gradients, _floating(sample))
+    return _results(name, conditioning.widened(sample), with_gradients, _floating(sample))
 
 
 def _floating(sample: Sample) -> torch.dtype | None:
@@ -285,19 +280,14 @@ def _results(name: str, sample: Sample, with_gradients: bool, rounded: torch.dty
         return None
 
 
-def _spread(name: str, sample: Sample, with_gradients: bool, exact: list[Any]) -> list[Any]:
+def _allowance(name: str, sample: Sample, with_gradients: bool, exact: list[Any]) -> list[Any]:
     dtype = _floating(sample)
-
-    def run(moved: Sample) -> list[Any] | None:
-        return _results(name, moved, with_gradients, dtype)
-
-    def cpu(moved: Sample) -> list[Any] | None:
-        return _results(name, moved, with_gradients, None)
-
-    by_arguments = conditioning.spread(run, sample, exact)
-    by_rounding = conditioning.errors(lambda moved: _in_double(name, moved, with_gradients), cpu, sample, exact)
-    both = zip(by_arguments, by_rounding, strict=True)
-    return [a if b is None else torch.maximum(a, b) for a, b in both]
+    return conditioning.allowance(
+        lambda wide: _results(name, wide, with_gradients, dtype),
+        lambda narrow: _results(name, narrow, with_gradients, None),
+        sample,
+        exact,
+    )
 
 
 def _form(value: Any) -> str:

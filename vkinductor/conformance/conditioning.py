@@ -9,7 +9,7 @@ gradient reads): its error over the moved samples tells what its precision is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,17 +25,30 @@ DRAWS = 8
 DEVIATIONS = 4
 
 
+Results = Callable[[Sample], "list[Any] | None"]
+
+
+def widened(sample: Sample) -> Sample:
+    """``sample`` in double precision."""
+
+    def widen(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value.detach().double().requires_grad_(value.requires_grad)
+        return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+    return Sample(*tree_map(widen, tuple(sample)))
+
+
 def moved(sample: Sample, generator: torch.Generator) -> Sample:
-    """A sample whose floating-point tensors are off by a unit in their dtype's last place, in double precision."""
+    """``sample`` in double precision, each number off by a unit in the last place of its tensor's dtype."""
 
-    def move(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-            return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
-        signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
-        wide = value.detach().double() * (1 + signs * torch.finfo(value.dtype).eps)
-        return wide.requires_grad_(value.requires_grad)
+    def move(wide: Any, own: Any) -> Any:
+        if not isinstance(own, torch.Tensor) or not own.is_floating_point():
+            return wide
+        signs = torch.randint(0, 2, own.shape, generator=generator) * 2 - 1
+        return (wide.detach() * (1 + signs * torch.finfo(own.dtype).eps)).requires_grad_(own.requires_grad)
 
-    return Sample(*tree_map(move, tuple(sample)))
+    return Sample(*tree_map(move, tuple(widened(sample)), tuple(sample)))
 
 
 def rounded(sample: Sample, like: Sample) -> Sample:
@@ -49,44 +62,40 @@ def rounded(sample: Sample, like: Sample) -> Sample:
     return Sample(*tree_map(narrow, tuple(sample), tuple(like)))
 
 
-def errors(
-    run: Callable[[Sample], list[Any] | None],
-    cpu: Callable[[Sample], list[Any] | None],
-    sample: Sample,
-    exact: list[Any],
-) -> list[Any]:
-    """For each tensor of ``exact``, element by element: how large the CPU's errors are, by those at ``moved`` samples.
+def allowance(double: Results, cpu: Results, sample: Sample, exact: list[Any]) -> list[Any]:
+    """For each tensor of ``exact``, element by element, what a result may be off; None for what is no tensor.
 
-    run: the results of a sample in double precision, cpu: in the sample's own, None when there are none.
-    """
-    generator = torch.Generator().manual_seed(3)
-    squares = [torch.zeros_like(e) if isinstance(e, torch.Tensor) else None for e in exact]
-    for _ in range(DRAWS):
-        narrow = rounded(moved(sample, generator), sample)
-        found, right = cpu(narrow), run(narrow)
-        if found is None or right is None or not len(found) == len(right) == len(exact):
-            continue
-        for f, r, total in zip(found, right, squares, strict=True):
-            if total is not None and isinstance(f, torch.Tensor) and f.shape == r.shape == total.shape:
-                error = f.double() - r
-                total += torch.where(error.isfinite(), error, 0).square()
-    return [None if total is None else DEVIATIONS * (total / DRAWS).sqrt() for total in squares]
-
-
-def spread(run: Callable[[Sample], list[Any] | None], sample: Sample, exact: list[Any]) -> list[Any]:
-    """For each tensor of ``exact``, element by element: how far ``moved`` samples take it; None for what is no tensor.
-
-    run: the results of a sample in double precision, None when there are none.
+    That is the largest change of the exact result over ``moved`` samples, or the usual size of the CPU's errors there
+    times DEVIATIONS. double: the results of a sample in double precision, cpu: of one in its own dtypes, None when
+    there are none. exact: ``double`` of ``sample``.
     """
     generator = torch.Generator().manual_seed(2)
-    widest = [torch.zeros_like(e) if isinstance(e, torch.Tensor) else None for e in exact]
+    changes, squares = ([_zeros(e) for e in exact] for _ in range(2))
     for _ in range(DRAWS):
-        results = run(moved(sample, generator))
-        if results is None or len(results) != len(exact):
-            continue
-        for i, (result, e, so_far) in enumerate(zip(results, exact, widest, strict=True)):
-            if so_far is None or not isinstance(result, torch.Tensor) or result.shape != e.shape:
-                continue
-            change = (result - e).abs()
-            widest[i] = torch.maximum(so_far, torch.where(change.isfinite(), change, 0))
-    return widest
+        wide = moved(sample, generator)
+        narrow = rounded(wide, sample)
+        for i, change in _differences(double(wide), exact, changes):
+            changes[i] = torch.maximum(changes[i], change)
+        for i, error in _differences(cpu(narrow), double(widened(narrow)), squares):
+            squares[i] += error.square()
+    return [
+        None if change is None else torch.maximum(change, DEVIATIONS * (total / DRAWS).sqrt())
+        for change, total in zip(changes, squares, strict=True)
+    ]
+
+
+def _zeros(value: Any) -> Any:
+    return torch.zeros_like(value, dtype=torch.float64) if isinstance(value, torch.Tensor) else None
+
+
+def _differences(
+    some: list[Any] | None, others: list[Any] | None, like: list[Any]
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """(position, absolute difference) of tensors of equal shape; 0 where it is not finite."""
+    if some is None or others is None or not len(some) == len(others) == len(like):
+        return
+    for i, (a, b, shape) in enumerate(zip(some, others, like, strict=True)):
+        tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and shape is not None
+        if tensors and a.shape == b.shape == shape.shape:
+            difference = (a.double() - b.double()).abs()
+            yield i, torch.where(difference.isfinite(), difference, 0)

@@ -37,12 +37,15 @@ def _to_copy(
 def _native_layer_norm(
     x: torch.Tensor, shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """In float32 where x is half precision: torch's composition rounds between normalisation and scale."""
+    """In float32 where x is half precision: torch's composition rounds between normalisation and scale.
+
+    All results have x's dtype, as the CPU's have, which also runs the backward where nothing compiles.
+    """
     op, key = torch.ops.aten.native_layer_norm.default, torch._C.DispatchKey.Lazy  # a key that has the composition
     half = x.dtype in (torch.float16, torch.bfloat16)
     wide, weight, bias = (t.float() if half and t is not None else t for t in (x, weight, bias))
     result, mean, rstd = op.redispatch(torch._C.DispatchKeySet(key), wide, shape, weight, bias, eps)
-    return (result.to(x.dtype) if half else result), mean, rstd
+    return result.to(x.dtype), mean.to(x.dtype), rstd.to(x.dtype)
 
 
 def _tensor_split(x: torch.Tensor, sections: torch.Tensor, dim: int = 0) -> Any:
