@@ -61,14 +61,14 @@ def select(
     if not found:
         return None, found
     near = sorted((m for m in found if m.time <= NEAR * best), key=lambda m: m.time)[:FINALISTS]
-    finalists = [m for m in found if m in near or m.candidate is baseline]
+    finalists = [m for m in found if m in near or m.candidate == baseline]
     for _ in range(ROUNDS if len(finalists) > 1 else 0):
         for measured in finalists:
             if expired():
                 break
             measured.samples.append(sample(measured.candidate))
     fastest = min(finalists, key=lambda m: m.time)
-    base = next((m for m in found if m.candidate is baseline), None)
+    base = next((m for m in found if m.candidate == baseline), None)
     if base is not None and base.time < MARGIN * fastest.time:
         fastest = base
     return fastest.candidate, found
