@@ -93,6 +93,7 @@ SETTINGS: dict[str, Any] = {
     "vulkan.report": 0,
     "vulkan.tune": False,
     "vulkan.tuning_seconds": 10.0,
+    "vulkan.tuning_problems": 6,
 }
 
 

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
 from vkinductor.runtime.device import Device
 from vkinductor.runtime.pipeline import KernelSource
-from vkinductor.runtime.stats import counters
 
 # A GPU that was idle for a second runs two to four times slower at first (H100).
 _COLD_AFTER_S = 0.2
@@ -60,7 +59,6 @@ class Clock:
         return took
 
     def _prepare(self, runner: Runs) -> None:
-        counters.timings += 1
         cold = time.perf_counter() - self._last > _COLD_AFTER_S
         if self.on_device:
             self._warm_up(runner, _WARM_UP_S if cold else _SHORT_WARM_UP_S)

@@ -69,12 +69,13 @@ class Result:
 
 
 class Results:
-    """The results of the open device. Thread-safe."""
+    """The results of the open device. Thread-safe. ``seen``: those that this process has found or added, by key."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self._lock = threading.RLock()
         self._known: dict[str, Result | None] = {}
+        self.seen: dict[str, Result] = {}
         self._indices: dict[str, dict[str, tuple[Bucket, str]]] = {}
 
     def find(self, family: Family, bucket: Bucket) -> Result | None:
@@ -86,13 +87,16 @@ class Results:
                 found = self._known[key]
                 if found is not None and (found.family, str(found.bucket)) != (family.name, str(bucket)):
                     self._known[key] = None
-            return self._known[key]
+            result = self._known[key]
+            if result is not None:
+                self.seen[key] = result
+            return result
 
     def add(self, family: Family, result: Result) -> None:
         """Keep a result, over an earlier one of its bucket."""
         key = self._key(family, str(result.bucket))
         with self._lock:
-            self._known[key] = result
+            self._known[key] = self.seen[key] = result
             self.device.store.put(KIND, key, json.dumps(dataclasses.asdict(result)).encode())
             # What other processes have added in the meantime stays; of two that write at once one may be left out,
             # which only costs its neighbours a hint.

@@ -12,9 +12,6 @@ from ..compat import setting
 
 log = logging.getLogger(__name__)
 
-# All problems of a graph together get so many times what one gets.
-PROBLEMS = 6
-
 
 @dataclass
 class Session:
@@ -41,9 +38,9 @@ def current() -> Session:
 
 
 def fresh() -> Session:
-    """A session by the present settings."""
+    """A session by the present settings: all problems together get ``tuning_problems`` times what one gets."""
     each = float(setting("tuning_seconds"))
-    return Session(each, PROBLEMS * each)
+    return Session(each, int(setting("tuning_problems")) * each)
 
 
 @contextlib.contextmanager

@@ -18,8 +18,9 @@ import torch
 
 from vkinductor.runtime import context
 from vkinductor.runtime.compile_threads import THREADS
-from vkinductor.runtime.errors import DeviceLostError
+from vkinductor.runtime.errors import DeviceLostError, VulkanError
 from vkinductor.runtime.replay.capture import CaptureRefused
+from vkinductor.runtime.stats import counters
 
 from ..eager.program import in_clean_thread
 from . import build, compare
@@ -33,6 +34,10 @@ log = logging.getLogger(__name__)
 
 # The part of the time in which candidates are lowered; those that are not by then are late.
 _LOWERING = 0.5
+
+
+class NothingWorksError(VulkanError):
+    """No candidate of a problem computes it; the message says what is wrong with each."""
 
 
 class Listener(Protocol):
@@ -63,8 +68,10 @@ def tune(
 ) -> Result | None:
     """Measure the candidates of ``problem`` for about ``seconds``; not stored yet.
 
-    None when there is nothing to choose from, or no candidate is right. A candidate's error is a row of the result;
-    raises DeviceLostError when one took the device with it.
+    None when there is nothing to choose from. A candidate's error is a row of the result.
+
+    Raises NothingWorksError, DeviceLostError when a candidate took the device with it, and VulkanOutOfMemoryError when
+    the operands do not fit.
     """
     limit = _Timings(seconds, now)
     try:
@@ -87,6 +94,7 @@ class _Tuning:
         self.rows: dict[str, Row] = {}
         self._listener = listener
         self._reference: torch.Tensor | None = None
+        self._timed: set[str] = set()
 
     def result(self) -> Result | None:
         if len(self.candidates) < 2:
@@ -108,7 +116,10 @@ class _Tuning:
 
             def sample(label: str) -> float:
                 self._tell(label)
-                return clock.sample(by_label[label])
+                counters.timings += not by_label[label].count
+                took = clock.sample(by_label[label])
+                self._timed.add(label)
+                return took
 
             choice, measured = select(labels(), sample, lambda: self.limit.left() <= 0, baseline)
             for m in measured:
@@ -127,8 +138,9 @@ class _Tuning:
             if row.status in ("wrong", "failed"):
                 log.warning("%s %s: candidate %s is dropped, %s", *self._about, row.label, f"{row.status}: {row.detail}")
         if choice is None:
-            log.warning("%s %s: no candidate could be timed", *self._about)
-            return None
+            family, bucket = self._about
+            found = "; ".join(f"{row.label}: {row.status} {row.detail}".strip() for row in rows)
+            raise NothingWorksError(f"{family} {bucket}: no candidate could be timed ({found})")
         complete = all(row.status != "late" for row in rows)
         bucket = self.family.bucket(self.problem)
         nbytes, flops = operation.nbytes, operation.flops
@@ -140,7 +152,7 @@ class _Tuning:
 
     def _tell(self, what: str) -> None:
         if self._listener is not None:
-            self._listener(len(self.rows), len(self.labels), what)
+            self._listener(len(self.rows) + len(self._timed), len(self.labels), what)
 
     def _drop(self, label: str, status: str, detail: str) -> None:
         self.rows[label] = Row(label, status, detail=detail)
