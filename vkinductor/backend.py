@@ -30,12 +30,14 @@ MODES: dict[str, dict[str, Any]] = {
 
 # Options of our own -> the Inductor setting that carries each: it is part of the cache key and reaches the backward.
 # recording: partitions of kernels are recorded and replayed (codegen/recording.py).
-# fallback, check, check_bounds, tuning_seconds: compat.SETTINGS.
+# fallback, check, check_bounds, tune, tuning_seconds: compat.SETTINGS. torch.compile takes a mode or options, not both:
+# tune is what mode="max-autotune" does.
 OWN_OPTIONS: dict[str, str] = {
     "recording": "graph_partition",
     "fallback": "vulkan.fallback",
     "check": "vulkan.check",
     "check_bounds": "vulkan.check_bounds",
+    "tune": "vulkan.tune",
     "tuning_seconds": "vulkan.tuning_seconds",
 }
 

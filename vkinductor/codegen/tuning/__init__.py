@@ -23,7 +23,7 @@ from .family import Family
 from .learned import nearest
 from .results import Results, results
 from .session import complete, current, session
-from .tuner import tune
+from .tuner import NothingWorksError, tune
 
 __all__ = ["choice", "complete", "fingerprint", "install", "session"]
 
@@ -68,8 +68,11 @@ def _search(family: Family, problem: Any, known: Results) -> str | None:
     except DeviceLostError:
         raise
     except VulkanError as error:
-        log.warning("tuning %s: %s", about, error)
         result = None
+        if isinstance(error, NothingWorksError) and error.late:
+            here.untuned.append(about)
+        else:
+            log.warning("tuning %s: %s", about, error)
     took = time.monotonic() - start
     here.left -= took
     if result is None:

@@ -72,7 +72,7 @@ class Gemm:
         loads = blocks * (rows + columns) * k * problem.dtype.itemsize / _BYTES
         # Few invocations do not hide the time that memory takes; several workgroups a unit do.
         resident = min(-(-groups // units), max(1, 1024 // threads))
-        busy = min(1.0, threads * resident / 256)
+        busy = 1.0 if info.kind == "cpu" else min(1.0, threads * resident / 256)
         return -(-groups // units) * max(work, loads) / busy
 
     def forced(self, candidate: Tile) -> AbstractContextManager[Any]:

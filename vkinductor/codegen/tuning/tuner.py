@@ -37,7 +37,9 @@ _LOWERING = 0.5
 
 
 class NothingWorksError(VulkanError):
-    """No candidate of a problem computes it; the message says what is wrong with each."""
+    """No candidate of a problem was timed; the message says what is wrong with each. ``late``: or had no time."""
+
+    late = False
 
 
 class Listener(Protocol):
@@ -140,7 +142,9 @@ class _Tuning:
         if choice is None:
             family, bucket = self._about
             found = "; ".join(f"{row.label}: {row.status} {row.detail}".strip() for row in rows)
-            raise NothingWorksError(f"{family} {bucket}: no candidate could be timed ({found})")
+            error = NothingWorksError(f"{family} {bucket}: no candidate could be timed ({found})")
+            error.late = any(row.status == "late" for row in rows)
+            raise error
         complete = all(row.status != "late" for row in rows)
         bucket = self.family.bucket(self.problem)
         nbytes, flops = operation.nbytes, operation.flops
