@@ -77,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[B,]M,N,K[,DTYPE[,LAYOUT]]",
-        help="a matrix product (repeatable). DTYPE: float32 unless given. LAYOUT: n or t (transposed) for each operand, "
-        "nn unless given; nt is nn.Linear",
+        help="a matrix product (repeatable). DTYPE: float32 unless given. LAYOUT: n or t (transposed) for each "
+        "operand, nn unless given; nt is nn.Linear",
     )
     add("--seconds", type=_seconds, default=10.0, metavar="S", help="at most, about, for each problem (default 10)")
     add("--force", action="store_true", help="measure what is stored, too, and replace it (not for SCRIPT)")
@@ -89,7 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0: done; 1: a typed error, or a problem that no candidate computes; 2: the arguments make no sense; or SCRIPT's own code."""
+    """0: done; 1: a typed error, or a problem that no candidate computes; 2: the arguments make no sense.
+
+    SCRIPT's own exit code where it is not 0.
+    """
     from vkinductor.runtime.errors import VulkanError
 
     mistake = _mistake(arguments)
@@ -292,16 +295,16 @@ def describe(report: dict[str, Any]) -> str:
 def _table(problem: dict[str, Any]) -> list[str]:
     lines = [f"{problem['family']} {problem['problem']}", "          us   TFLOP/s      GB/s   speed  candidate"]
     for row in problem["candidates"]:
-        notes = [note for note, of in (("chosen", "choice"), ("heuristic", "heuristic")) if row["candidate"] == problem[of]]
+        notes = [
+            note for note, of in (("chosen", "choice"), ("heuristic", "heuristic")) if row["candidate"] == problem[of]
+        ]
         name = row["candidate"] + (f" ({', '.join(notes)})" if notes else "")
         if row["us"] is None:
             what = f"{row['status']}: {row['detail']}" if row["detail"] else row["status"]
             lines.append(f"{'-':>12} {'-':>9} {'-':>9} {'-':>7}  {name}: {what}")
             continue
         speed = f"{row['of_heuristic']:.2f}" if "of_heuristic" in row else "-"
-        lines.append(
-            f"{row['us']:12.1f} {_number(row['tflop_s']):>9} {_number(row['gb_s']):>9} {speed:>7}  {name}"
-        )
+        lines.append(f"{row['us']:12.1f} {_number(row['tflop_s']):>9} {_number(row['gb_s']):>9} {speed:>7}  {name}")
     if not problem["complete"]:
         lines.append("  time was up before all were tried: raise --seconds and use --force")
     return lines
@@ -309,5 +312,3 @@ def _table(problem: dict[str, Any]) -> list[str]:
 
 def _number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
-
-

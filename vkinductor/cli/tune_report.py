@@ -46,9 +46,7 @@ def _problem(problem: dict[str, Any], copy: float | None, rate: float | None) ->
     if timed:
         parts.append(_chart(problem, timed, *_axis(problem, copy, rate)))
         parts.append(_table(problem, timed))
-    parts += [
-        f"<p>{escape(row['candidate'])}: {escape(row['status'])} {escape(row['detail'])}</p>" for row in dropped
-    ]
+    parts += [f"<p>{escape(row['candidate'])}: {escape(row['status'])} {escape(row['detail'])}</p>" for row in dropped]
     return parts
 
 

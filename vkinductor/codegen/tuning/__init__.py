@@ -4,8 +4,9 @@ A family (``family``) has candidates for a problem. ``tuner`` compiles each as a
 checks it (``compare``), times it (``clock``, ``workspace``) and chooses (``select``); ``results`` keeps what was found
 on disk, and ``learned`` guesses from neighbours. Here is what code generation asks: ``choice``.
 
-With the setting "vulkan.tune" (mode="max-autotune") a problem that is not stored is measured while the graph that has it
-is compiled. Else stored results and what is learnt from them are used, and the family's heuristic when there are none.
+With the setting "vulkan.tune" (mode="max-autotune") a problem that is not stored is measured while the graph that has
+it is compiled. Else stored results and what is learnt from them are used, and the family's heuristic where there are
+none.
 """
 
 from __future__ import annotations

@@ -56,8 +56,9 @@ class Built:
 
 
 def lower(operation: Operation, forced: Callable[[], AbstractContextManager[Any]]) -> Callable[[list[Any]], Any]:
-    """A program for ``operation``, compiled inside ``forced()``; only on the thread that compiles (see eager/program.py).
+    """A program for ``operation``, compiled inside ``forced()``.
 
+    Only on the thread that compiles eager operators (eager/program.py): the caller's may be inside a compilation.
     Raises whatever Inductor raises, and NotBuilt.
     """
     from torch._functorch import config as functorch_config

@@ -21,8 +21,8 @@ _SHORT_WARM_UP_S = 0.02
 _SAMPLE_US = 2000.0
 _SAMPLE_US_CPU = 10000.0
 _MOST_CALLS = 100
-# Launches of the kernel that holds the device up, and passes of its loop: about 1.2 ms each on an H100. Several, because
-# the stream sends an idle device its first work early.
+# Launches of the kernel that holds the device up, and passes of its loop: about 1.2 ms each on an H100. Several,
+# because the stream sends an idle device its first work early.
 _HOLDS, _HOLD_PASSES = 4, 500_000
 
 

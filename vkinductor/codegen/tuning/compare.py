@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-# Elements compared at a time: in double precision, 32 MB of each.
+# Elements compared at a time, and at most. Of more, pieces are: so many that some lie in every tile of a result.
 _CHUNK = 4 << 20
+_MOST = 16 << 20
+_PIECE = 1 << 14
 
 
 def difference(got: torch.Tensor, want: torch.Tensor, tolerance: tuple[float, float]) -> str | None:
@@ -17,9 +21,10 @@ def difference(got: torch.Tensor, want: torch.Tensor, tolerance: tuple[float, fl
         return f"its shape is {tuple(got.shape)} instead of {tuple(want.shape)}"
     relative, share = tolerance if want.dtype.is_floating_point else (0.0, 0.0)
     got, want = got.reshape(-1), want.reshape(-1)
-    scale = _root_mean_square(want)
-    for start in range(0, want.numel(), _CHUNK):
-        g, w = got[start : start + _CHUNK].double(), want[start : start + _CHUNK].double()
+    wide = torch.float32 if want.dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
+    scale = _root_mean_square(want, wide)
+    for start, end in _pieces(want.numel()):
+        g, w = got[start:end].to(wide), want[start:end].to(wide)
         # Negated: a NaN is within no tolerance.
         bad = ~((g - w).abs() <= relative * w.abs() + share * scale)
         if bool(bad.any()):
@@ -29,8 +34,21 @@ def difference(got: torch.Tensor, want: torch.Tensor, tolerance: tuple[float, fl
     return None
 
 
-def _root_mean_square(values: torch.Tensor) -> float:
-    if not values.numel():
-        return 0.0
-    total = sum(float(part.double().square().sum()) for part in values.split(_CHUNK))
-    return float((total / values.numel()) ** 0.5)
+def _pieces(count: int) -> Iterator[tuple[int, int]]:
+    """Ranges that are compared: everything, or pieces at equal distances, the first and the last element among them."""
+    if count <= _MOST:
+        for start in range(0, count, _CHUNK):
+            yield start, min(count, start + _CHUNK)
+        return
+    pieces = _MOST // _PIECE
+    for i in range(pieces):
+        start = i * (count - _PIECE) // (pieces - 1)
+        yield start, start + _PIECE
+
+
+def _root_mean_square(values: torch.Tensor, wide: torch.dtype) -> float:
+    total, count = 0.0, 0
+    for start, end in _pieces(values.numel()):
+        total += float(values[start:end].to(wide).square().sum())
+        count += end - start
+    return float((total / max(count, 1)) ** 0.5)

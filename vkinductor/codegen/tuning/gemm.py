@@ -41,7 +41,7 @@ class Gemm:
     """The family of matrix products; problems are `gemm.problem.Problem`."""
 
     name = "gemm"
-    sources = ("codegen/gemm", "codegen/alignment.py", "codegen/template_kernel.py", "templates")
+    sources: tuple[str, ...] = ("codegen/gemm", "codegen/alignment.py", "codegen/template_kernel.py", "templates")
 
     def bucket(self, problem: Problem) -> Bucket:
         names = ("batch", "m", "n", "k")

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Session:
-    """One graph's tuning. ``each``: seconds a problem; ``left``: seconds for all. ``untuned``: problems without time."""
+    """One graph's tuning. ``each``: seconds a problem; ``left``: for all. ``untuned``: problems that had no time."""
 
     each: float
     left: float

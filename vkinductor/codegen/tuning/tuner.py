@@ -138,11 +138,12 @@ class _Tuning:
         rows = tuple(self.rows[label] for label in self.labels)
         for row in rows:
             if row.status in ("wrong", "failed"):
-                log.warning("%s %s: candidate %s is dropped, %s", *self._about, row.label, f"{row.status}: {row.detail}")
+                log.warning(
+                    "%s %s: candidate %s is dropped, %s", *self._about, row.label, f"{row.status}: {row.detail}"
+                )
         if choice is None:
-            family, bucket = self._about
             found = "; ".join(f"{row.label}: {row.status} {row.detail}".strip() for row in rows)
-            error = NothingWorksError(f"{family} {bucket}: no candidate could be timed ({found})")
+            error = NothingWorksError(f"{' '.join(self._about)}: no candidate could be timed ({found})")
             error.late = any(row.status == "late" for row in rows)
             raise error
         complete = all(row.status != "late" for row in rows)

@@ -1,7 +1,7 @@
 """Memory that candidates of a problem run on: operands with random contents, several times over, and results.
 
-Calls rotate over the copies, so that no cache of the device holds what the next call reads, as in a model, whose weights
-are read once a step.
+Calls rotate over the copies, so that no cache of the device holds what the next call reads, as in a model, whose
+weights are read once a step.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Runner:
         """Dispatch ``count`` calls, each on the next copy of the operands."""
         nbytes, flops = self._cost
         for _ in range(count):
-            for launch in self._calls[self._next]:
-                self._dispatch(*launch, nbytes, flops)
+            for pipeline, groups, args, reads, writes in self._calls[self._next]:
+                self._dispatch(pipeline, groups, args, reads, writes, nbytes, flops)
             self._next = (self._next + 1) % len(self._calls)
 
     def result(self) -> torch.Tensor:
