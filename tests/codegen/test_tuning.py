@@ -20,7 +20,7 @@ from compiled import copies, on_device, same
 import vkinductor
 from vkinductor.codegen import tuning
 from vkinductor.codegen.gemm import choose
-from vkinductor.codegen.gemm.tiles import DirectTile, Tile
+from vkinductor.codegen.gemm.tiles import DirectTile, Tile, TiledTile
 from vkinductor.codegen.tuning import clock, compare
 from vkinductor.codegen.tuning.family import Bucket, Size, pruned
 from vkinductor.codegen.tuning.gemm import GEMM, operands, problem_of
@@ -310,6 +310,15 @@ def test_a_real_problem() -> None:
     assert sorted(row.label for row in found.rows) == sorted(map(GEMM.label, TILES))
     assert vkinductor.stats()["timings"] == 3
     assert not vkinductor.stats()["fallbacks"]
+
+
+def test_a_candidate_of_several_kernels() -> None:
+    """Sums in two parts, which another kernel adds."""
+    tile = TiledTile(tm=4, tn=2, bm=32, bn=32, bk=16, splits=2)
+    with offering(SMALL, tile):
+        found = tune(GEMM, problem_of(1, 40, 33, 128, torch.float16), seconds=20)
+    assert found is not None
+    assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.float64], ids=str)
