@@ -537,3 +537,26 @@ def test_a_second_process_times_nothing(tmp_path: Path) -> None:
     assert second["timings"] == 0
     assert second["graph"]["hits"] == 2
     assert second["graph"]["misses"] == 0
+
+
+def test_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way in which a GPU is timed, wherever the queue has timestamps."""
+    device = registry.open().runtime
+    if not device.info.limits.timestamp_valid_bits:
+        pytest.skip("no timestamps")
+    monkeypatch.setattr(clock, "_HOLD_PASSES", 1000)
+    monkeypatch.setattr(clock, "_WARM_UP_S", 0.01)
+    seen: list[clock.Clock] = []
+    prepare = clock.Clock._prepare
+
+    def on_device(self: clock.Clock, runner: Any) -> None:
+        self.on_device = True
+        seen.append(self)
+        prepare(self, runner)
+
+    monkeypatch.setattr(clock.Clock, "_prepare", on_device)
+    with offering(*TILES):
+        found = tune(GEMM, problem_of(1, 64, 64, 64, torch.float32), seconds=20)
+    assert found is not None
+    assert len(seen) == 3
+    assert all(row.time is not None and row.time > 1 for row in found.rows)
