@@ -187,11 +187,9 @@ class _Tuning:
         if first is not None:
             # Worth waiting for: all others are compared with it.
             wait([first], timeout=max(0.0, self.limit.left()))
-        while left:
+        while left and self.limit.left() > 0:
             ready = [future for future in left if future.done()]
             if not ready:
-                if self.limit.left() <= 0:
-                    return
                 wait(list(left), timeout=0.05, return_when="FIRST_COMPLETED")
                 continue
             label = left.pop(ready[0])
