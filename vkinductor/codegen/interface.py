@@ -10,7 +10,6 @@ import torch
 from torch._dynamo.device_interface import DeviceInterface
 
 from vkinductor.runtime import context
-from vkinductor.runtime.deviceinfo import DeviceInfo
 
 # Compute units to assume when Vulkan does not tell: enough to make Inductor split long reductions.
 _UNITS = {"discrete": 64, "integrated": 12, "virtual": 32}
@@ -32,11 +31,7 @@ class Properties:
 
 def properties() -> Properties:
     """Properties of the open device (opens it)."""
-    return properties_of(context.get().info)
-
-
-def properties_of(info: DeviceInfo) -> Properties:
-    """Properties of a device."""
+    info = context.get().info
     units = _UNITS.get(info.kind) or os.cpu_count() or 1
     return Properties(
         name=info.name,

@@ -14,10 +14,8 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..alignment import WIDEST
 from ..gemm import choose
-from ..gemm.cooperative import CooperativeTile
 from ..gemm.problem import Problem
-from ..gemm.tiles import DirectTile, Tile
-from ..interface import properties_of
+from ..gemm.tiles import Tile
 from . import compare
 from .family import Bucket, Operand, Operation, Size
 
@@ -32,10 +30,6 @@ _TOLERANCE = {
 }
 # float32 where torch.set_float32_matmul_precision allows less.
 _REDUCED = (1e-3, 1e-2)
-
-# For the model: multiply-adds a clock and compute unit, of plain arithmetic and of matrix units (about those of an H100
-# under Vulkan), and bytes a clock that one gets from the second level cache.
-_PLAIN, _MATRIX, _BYTES = 128.0, 768.0, 48.0
 
 
 class Gemm:
@@ -59,27 +53,11 @@ class Gemm:
         return " ".join([kind, *(f"{name}={value}" for name, value in values.items() if value != defaults[name])])
 
     def estimate(self, info: DeviceInfo, problem: Problem, candidate: Tile) -> float:
-        """Clocks: rounds of workgroups over the compute units, each bound by arithmetic or by its loads; what the parts
-        of a sum over k are stored and read again for. Of a kernel without blocks, what its operands take to read."""
-        units = properties_of(info).multi_processor_count
-        batch, m, n = problem.batch, problem.m, problem.n
-        if isinstance(candidate, DirectTile):
-            blocks, rows, columns = candidate.blocks, candidate.tm, candidate.tn
-        elif hasattr(candidate, "bm") and hasattr(candidate, "bn"):
-            blocks, rows, columns = 1, candidate.bm, candidate.bn
-        else:
-            return batch * (m + n) * problem.k * problem.dtype.itemsize / (units * _BYTES)
-        groups = max(1, int(candidate.groups(batch, m, n)))
-        threads = candidate.workgroup(info)
-        k = -(-problem.k // candidate.splits)
-        rate = _MATRIX if isinstance(candidate, CooperativeTile) else _PLAIN
-        work = blocks * rows * columns * k / rate
-        loads = blocks * (rows + columns) * k * problem.dtype.itemsize / _BYTES
-        # Few invocations do not hide the time that memory takes; several workgroups a unit do.
-        resident = min(-(-groups // units), max(1, 1024 // threads))
-        busy = 1.0 if info.kind == "cpu" else min(1.0, threads * resident / 256)
-        parts = 0 if candidate.splits == 1 else 2 * candidate.splits * batch * m * n * 4 / (units * _BYTES)
-        return -(-groups // units) * max(work, loads) / busy + parts
+        """Nanoseconds by codegen/gemm's model; of a kernel without blocks, whose candidates differ in what no simple
+        model knows, the time to read the operands."""
+        if hasattr(candidate, "bm"):
+            return choose.estimate(info, problem, candidate)
+        return problem.batch * (problem.m + problem.n) * problem.k * problem.dtype.itemsize / choose._BYTES_A_NS
 
     def forced(self, candidate: Tile) -> AbstractContextManager[Any]:
         return choose.forced(candidate)

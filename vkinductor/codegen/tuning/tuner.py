@@ -7,6 +7,7 @@ middle of a compilation. Pipelines are made on further threads while the first c
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ from typing import Any, Protocol
 import torch
 
 from vkinductor.runtime import context
-from vkinductor.runtime.compile_threads import THREADS
 from vkinductor.runtime.errors import DeviceLostError, VulkanError
 from vkinductor.runtime.replay.capture import CaptureRefused
 from vkinductor.runtime.stats import counters
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 # The part of the time in which candidates are lowered; those that are not by then are late.
 _LOWERING = 0.5
+# That make pipelines; one takes 0.05 to 4 s on NVIDIA.
+_THREADS = max(1, min(8, (os.cpu_count() or 1) - 1))
 
 
 class NothingWorksError(VulkanError):
@@ -104,7 +106,7 @@ class _Tuning:
         operation = self.family.operation(self.problem)
         workspace = Workspace(self.device, operation)
         clock = Clock(self.device)
-        pool = ThreadPoolExecutor(THREADS, thread_name_prefix="vkinductor-tuning")
+        pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="vkinductor-tuning")
         try:
             futures = self._lowered(operation, pool)
             runners = self._right(operation, futures, workspace)
