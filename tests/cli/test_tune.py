@@ -172,6 +172,7 @@ def problem(**changed: Any) -> dict[str, Any]:
             "tflop_s": 1.0,
             "of_heuristic": 1.0,
         },
+        {"candidate": "next", "status": "late", "us": None, "detail": ""},
         {"candidate": "bad", "status": "wrong", "us": None, "detail": "NaN & more"},
     ]
     of = {"family": "gemm", "problem": "float16 nn m=1", "choice": "fast <1>", "heuristic": "slow", "complete": False}
@@ -187,7 +188,9 @@ def test_the_report_is_well_formed(flops: int, unit: str) -> None:
     svg = "{http://www.w3.org/2000/svg}"
     assert len(root.findall(f".//{svg}rect")) == 2
     assert [t.text for t in root.iter(f"{svg}text")][-1] == unit
-    assert any("NaN & more" in (p.text or "") for p in root.iter("p"))
+    paragraphs = [p.text or "" for p in root.iter("p")]
+    assert "bad: wrong NaN & more" in paragraphs
+    assert "no time was left for 1 more" in paragraphs
     bare = page({**about, "ceilings": {"copy_gb_s": None, "tflop_s": {}}, "problems": [problem(candidates=[])]})
     assert "<svg" not in bare
 
@@ -198,4 +201,4 @@ def test_the_table_says_what_was_left_out() -> None:
     assert "fast <1> (chosen)" in text
     assert "slow (heuristic)" in text
     assert "bad: wrong: NaN & more" in text
-    assert "raise --seconds and use --force" in text
+    assert "no time was left for 1 more: raise --seconds and use --force" in text

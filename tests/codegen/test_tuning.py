@@ -122,7 +122,7 @@ def chosen(times: dict[str, list[float] | float], baseline: str | None, budget: 
         taken[name] += 1
         return of if isinstance(of, float) else of[min(taken[name], len(of)) - 1]
 
-    choice, found = select(list(times), sample, lambda: spent >= budget, baseline)
+    choice, found = select(list(times), sample, lambda part: spent >= part * budget, baseline)
     return choice, {m.candidate: m for m in found}
 
 
@@ -155,7 +155,11 @@ def test_time_is_up() -> None:
     choice, found = chosen({"a": 10.0, "b": 5.0, "c": 1.0}, "a", budget=LOOKS + 1)
     assert choice == "b"
     assert list(found) == ["a", "b"]
-    assert select([], lambda name: 1.0, lambda: False, None) == (None, [])
+    # The finalists keep a part of it.
+    choice, found = chosen({"a": 10.0, "b": 9.5, "c": 1.0}, "a", budget=2 * LOOKS + 1)
+    assert choice == "b"
+    assert (len(found["a"].samples), len(found["b"].samples)) == (LOOKS + 1, LOOKS)
+    assert select([], lambda name: 1.0, lambda part: False, None) == (None, [])
 
 
 # Buckets, neighbours, pruning: no device.

@@ -295,6 +295,8 @@ def describe(report: dict[str, Any]) -> str:
 def _table(problem: dict[str, Any]) -> list[str]:
     lines = [f"{problem['family']} {problem['problem']}", "          us   TFLOP/s      GB/s   speed  candidate"]
     for row in problem["candidates"]:
+        if row["status"] == "late":
+            continue
         notes = [
             note for note, of in (("chosen", "choice"), ("heuristic", "heuristic")) if row["candidate"] == problem[of]
         ]
@@ -305,8 +307,9 @@ def _table(problem: dict[str, Any]) -> list[str]:
             continue
         speed = f"{row['of_heuristic']:.2f}" if "of_heuristic" in row else "-"
         lines.append(f"{row['us']:12.1f} {_number(row['tflop_s']):>9} {_number(row['gb_s']):>9} {speed:>7}  {name}")
-    if not problem["complete"]:
-        lines.append("  time was up before all were tried: raise --seconds and use --force")
+    late = sum(row["status"] == "late" for row in problem["candidates"])
+    if late:
+        lines.append(f"  no time was left for {late} more: raise --seconds and use --force")
     return lines
 
 

@@ -41,12 +41,15 @@ def page(report: dict[str, Any]) -> str:
 
 def _problem(problem: dict[str, Any], copy: float | None, rate: float | None) -> list[str]:
     timed = [row for row in problem["candidates"] if row["us"]]
-    dropped = [row for row in problem["candidates"] if not row["us"]]
+    dropped = [row for row in problem["candidates"] if row["status"] in ("wrong", "failed")]
+    late = sum(row["status"] == "late" for row in problem["candidates"])
     parts = [f"<h2>{escape(problem['family'])} {escape(problem['problem'])}</h2>"]
     if timed:
         parts.append(_chart(problem, timed, *_axis(problem, copy, rate)))
         parts.append(_table(problem, timed))
     parts += [f"<p>{escape(row['candidate'])}: {escape(row['status'])} {escape(row['detail'])}</p>" for row in dropped]
+    if late:
+        parts.append(f"<p>no time was left for {late} more</p>")
     return parts
 
 

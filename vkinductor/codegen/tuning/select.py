@@ -21,6 +21,8 @@ FINALISTS = 4
 # Samples of a first look, and rounds in which the finalists take turns.
 LOOKS = 3
 ROUNDS = 7
+# The part of the time that the first look may take.
+LOOKING = 0.85
 
 
 @dataclass
@@ -38,23 +40,24 @@ class Measured(Generic[T]):
 def select(
     candidates: Iterable[T],
     sample: Callable[[T], float],
-    expired: Callable[[], bool],
+    expired: Callable[[float], bool],
     baseline: T | None,
 ) -> tuple[T | None, list[Measured[T]]]:
     """The choice, and what was measured of each candidate, in their order.
 
-    ``sample`` takes one measurement. ``expired``: whether time is up; what was measured until then decides.
+    ``sample`` takes one measurement. ``expired``: whether a part of the time is up; the rest of it after the first
+    look is for the finalists, and what was measured until its end decides.
     ``baseline``: the heuristic's choice, None when it does not run. None when nothing was measured.
     """
     found: list[Measured[T]] = []
     best = float("inf")
     for candidate in candidates:
-        if found and expired():
+        if found and expired(LOOKING):
             break
         measured = Measured(candidate)
         for _ in range(LOOKS):
             measured.samples.append(sample(candidate))
-            if measured.samples[-1] > 2 * best or expired():
+            if measured.samples[-1] > 2 * best or expired(1.0):
                 break
         best = min(best, measured.time)
         found.append(measured)
@@ -64,7 +67,7 @@ def select(
     finalists = [m for m in found if m in near or m.candidate == baseline]
     for _ in range(ROUNDS if len(finalists) > 1 else 0):
         for measured in finalists:
-            if expired():
+            if expired(1.0):
                 break
             measured.samples.append(sample(measured.candidate))
     fastest = min(finalists, key=lambda m: m.time)

@@ -125,7 +125,7 @@ class _Tuning:
                 self._timed.add(label)
                 return took
 
-            choice, measured = select(labels(), sample, lambda: self.limit.left() <= 0, baseline)
+            choice, measured = select(labels(), sample, lambda part: self.limit.left(part) <= 0, baseline)
             for m in measured:
                 self.rows[m.candidate] = Row(m.candidate, "ok", float(m.time))
         finally:
