@@ -318,8 +318,8 @@ def test_a_real_problem() -> None:
 
 def test_a_candidate_of_several_kernels() -> None:
     """Sums in two parts, which another kernel adds."""
-    tile = TiledTile(tm=4, tn=2, bm=32, bn=32, bk=16, splits=2)
-    with offering(SMALL, tile):
+    tile = TiledTile(tm=4, tn=2, bm=32, bn=32, bk=16)
+    with offering(tile, dataclasses.replace(tile, splits=2)):
         found = tune(GEMM, problem_of(1, 40, 33, 128, torch.float16), seconds=20)
     assert found is not None
     assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
