@@ -287,7 +287,7 @@ def describe(report: dict[str, Any]) -> str:
     for problem in report["problems"]:
         lines += ["", *_table(problem)]
     lines += [f"not tuned: {what}" for what in report["not_tuned"]]
-    known = "" if report["timings"] else ": everything was known"
+    known = "" if report["timings"] or report["not_tuned"] else ": everything was known"
     lines += ["", f"{report['timings']} timings{known}"]
     return "\n".join(lines)
 
