@@ -223,7 +223,13 @@ class _Tuning:
         """Around the first run of a candidate: if this process does not come back, the next one leaves it out."""
         bucket = self.family.bucket(self.problem)
         results().suspect(self.family, bucket, {*self._suspects, label})
-        yield
+        try:
+            yield
+        except DeviceLostError:
+            raise
+        except BaseException:
+            results().suspect(self.family, bucket, self._suspects)
+            raise
         results().suspect(self.family, bucket, self._suspects)
 
     def _wrong(self, operation: Operation, workspace: Workspace, runner: Runner) -> str | None:
