@@ -16,8 +16,8 @@ _TEMPORARY = tempfile.TemporaryDirectory(prefix="vkinductor-tests-", ignore_clea
 for _name, _folder in (("VKINDUCTOR_CACHE_DIR", "vkinductor"), ("TORCHINDUCTOR_CACHE_DIR", "inductor")):
     os.environ[_name] = os.path.join(_TEMPORARY.name, _folder)
 
-# Compilers make many objects and few cycles: with Python's own thresholds a tenth of all time went into looking for
-# them (10 % of tests/codegen, 5 % with these). Tests of what is freed collect by themselves.
+# Compilers make many objects and few cycles: with Python's own thresholds a tenth of the time went into looking for
+# them (2.8 of 30 s in tests/codegen/test_indexing.py). Tests of what is freed collect by themselves.
 gc.set_threshold(20_000, 20, 20)
 
 # Inductor's C++ for the CPU (loop counters, tests of other devices): it need not try with each cache and process

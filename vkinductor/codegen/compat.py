@@ -370,7 +370,7 @@ def reindex_what_is_shared(device_type: str) -> None:
     """Let torch 2.13 give a pointwise node the loops of a reduction only when both use a buffer.
 
     It traces the node's body anew before it looks for an access that has become the same, for pairs without a buffer in
-    common too: their number grows with the square of a model's layers, and took a fifth of compiling 30 of them.
+    common too: their number grows with the square of a model's layers (267 of 278 traces in a llama of 10 layers).
     """
     from torch._inductor import scheduler
 
