@@ -33,6 +33,7 @@ def register() -> None:
     compat.partition_kernels("vulkan")
     compat.replace_scans("vulkan", long_scans.create)
     compat.compare_any_strides()
+    compat.reindex_what_is_shared("vulkan")
     compat.keep_guards_apart()
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
