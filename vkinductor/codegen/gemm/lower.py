@@ -44,7 +44,8 @@ def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, probl
     batch, rows, columns = _strides(kernel.inputs[position])
     of_k, of_other = (columns, rows) if is_a else (rows, columns)
     k_inner = along in ("k", "")
-    size, block = (problem.m, tile.bm) if is_a else (problem.n, tile.bn)
+    sizes = kernel.inputs[position].get_size()[-2:]
+    (other, k), block = (sizes, tile.bm) if is_a else (reversed(sizes), tile.bn)
     return {
         "along": "k" if k_inner else along,
         "other": "m" if is_a else "n",
@@ -53,8 +54,8 @@ def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, probl
         "batch_stride": kernel.size(batch),
         "inner_stride": kernel.size(of_k if k_inner else of_other),
         "outer_stride": kernel.size(of_other if k_inner else of_k),
-        "outer_full": problem.static and size % block == 0,
-        "k_full": problem.static and problem.k % tile.bk == 0,
+        "outer_full": divides(block, other),
+        "k_full": divides(tile.bk, k),
     }
 
 
