@@ -69,9 +69,13 @@ class KernelText:
         )
 
 
-def _float_controls(features: Features) -> str:
-    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to."""
+def _float_controls(features: Features, hardware_f16: bool) -> str:
+    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to.
+
+    ``hardware_f16``: conversions to float16 round to nearest even; only some templates rely on that.
+    """
     return float_controls(
+        rounding_mode_rte=16 if hardware_f16 else None,
         signed_zero_inf_nan_preserve=32 if features.signed_zero_inf_nan_preserve_f32 else None,
         denorm_preserve=32 if features.denorm_preserve_f32 else None,
     )
@@ -89,7 +93,7 @@ def assemble(
     """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
     values = {
         **context,
-        "float_controls": _float_controls(info.features),
+        "float_controls": _float_controls(info.features, context.get("hardware_f16", False)),
         "arguments": layout.glsl(layout.inline(info.limits)),
         "library": "",
         "extensions": [],
