@@ -24,8 +24,10 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from vkinductor.runtime.abi import ArgumentLayout
 
+from .alignment import begins_aligned
 from .compat import mark_value_expressions
 from .kernel import VulkanKernel
+from .ops import as_dtype
 from .source import KernelText, assemble
 from .types import glsl_type
 
@@ -71,12 +73,28 @@ class VulkanTemplateBuffer(TemplateBuffer):
         return symbols if unbacked_only else symbols | self.uses.free_symbols
 
 
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One store of an epilogue: the GLSL line, its index, what is stored (a register expression) and where.
+
+    ``aligned``: whether that buffer begins at a multiple of 16 bytes.
+    """
+
+    line: str
+    index: str
+    value: str
+    pointer: str
+    dtype: torch.dtype
+    aligned: bool
+
+
 class VulkanTemplateKernel(VulkanKernel):
     """One template with its epilogue."""
 
     def __init__(self, node: VulkanTemplateBuffer) -> None:
         self.node = node
         self.workgroups: Any = 1
+        self.results: list[Result] = []
         numel = sympy_product(node.get_size())
         super().__init__({"x": numel}, features=SIMDKernelFeatures([], numel))
         buffers: list[Any] = [V.graph.get_buffer(inp.get_name()) for inp in self.inputs]
@@ -112,6 +130,12 @@ class VulkanTemplateKernel(VulkanKernel):
 
         return load
 
+    def address(self, position: int) -> str:
+        """GLSL of the address (uint64_t) of the first element of operand ``position``."""
+        operand = self.inputs[position]
+        var, nbytes = self.args.input(operand.get_name()), operand.get_dtype().itemsize
+        return f"(uint64_t({var}) + uint64_t({self.size(operand.get_layout().offset)}) * {nbytes}ul)"
+
     def size(self, expr: Any) -> str:
         """GLSL of a size or stride (sizes that vary become kernel arguments)."""
         return f"({self.index_to_str(sympy.sympify(expr))})"
@@ -134,13 +158,44 @@ class VulkanTemplateKernel(VulkanKernel):
             body = [line for section in self.pending for line in section.resolve(self).body]
         return self.indexing_code.getvalue().splitlines(), body
 
+    def _store_line(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:
+        line = super()._store_line(name, index, value, mode)
+        if mode is None:
+            dtype = V.graph.get_dtype(name)
+            text = self.index_to_str(self.prepare_indexing(index))
+            self.results.append(
+                Result(line, text, as_dtype(value, dtype), self.args.output(name), dtype, begins_aligned(name))
+            )
+        return line
+
+    def sole_result(self, indexing: list[str], body: list[str]) -> Result | None:
+        """The one store of an epilogue, if it is its last line and goes to element ``xindex``.
+
+        A template may then compute several results before it stores them with one wide store.
+        """
+        lines = {result.line: result for result in self.results}
+        stores = [line for line in body if line in lines]
+        if len(stores) != 1 or body[-1] != stores[0]:
+            return None
+        result = lines[stores[0]]
+        flat = result.index == "xindex" or f"const {self.index_dtype} {result.index} = xindex;" in indexing
+        return result if flat else None
+
     def build(self, epilogue_nodes: Sequence[Any]) -> KernelText:
         """The finished kernel."""
         template, values, self.workgroups = self.node.plan(self)
         indexing, body = self.epilogue(epilogue_nodes)
         with V.set_kernel_handler(self):
             pointers, fields, nbytes = self._arguments()
-        context = {**values, "index": self.index_dtype, "pointers": pointers, "indexing": indexing, "body": body}
+        context = {
+            **values,
+            "index": self.index_dtype,
+            "pointers": pointers,
+            "indexing": indexing,
+            "body": body,
+            "result": self.sole_result(indexing, body),
+            "types": glsl_type,
+        }
         layout = ArgumentLayout(tuple(fields))
         return assemble(template, layout, self.device_info, context, 1, sorted(self.written), nbytes)
 
