@@ -19,7 +19,7 @@ from torch._inductor.virtualized import V
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from . import loop_limit
+from . import loop_limit, skinny
 from .compat import size_hint
 from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from .types import glsl_type, literal
@@ -106,6 +106,9 @@ def _strides(kernel: VulkanTemplateKernel, operand: Any, batched: bool) -> list[
 
 
 def _plan(kernel: VulkanTemplateKernel) -> tuple[str, dict[str, Any], Any]:
+    few_rows = skinny.plan(kernel)
+    if few_rows is not None:
+        return few_rows
     node = kernel.node
     a, b = kernel.inputs
     batched = len(node.get_size()) == 3

@@ -28,12 +28,17 @@ _ALIGNMENT = {
     "uint": 4,
     "int64_t": 8,
     "uint64_t": 8,
+    "uvec2": 8,
+    "uvec4": 16,
 }
 
 # Text that makes a kernel need a GLSL extension beyond those of every kernel.
 _EXTENSIONS = (
     (re.compile(r"\bvk_atomic_add_f32_native\b"), "GL_EXT_shader_atomic_float"),
     (re.compile(r"\bvk_atomic_\w+64\b|\batomicCompSwap\(Buffer_uint64_t\b"), "GL_EXT_shader_atomic_int64"),
+    (re.compile(r"\bgl_(?:NumSubgroups|Subgroup\w+)\b"), "GL_KHR_shader_subgroup_basic"),
+    (re.compile(r"\bsubgroupAdd\("), "GL_KHR_shader_subgroup_arithmetic"),
+    (re.compile(r"\bsubgroupClusteredAdd\("), "GL_KHR_shader_subgroup_clustered"),
 )
 
 
