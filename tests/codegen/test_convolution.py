@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from compiled import check, compiled, copies, dispatches, on_device, same
 
 import vkinductor
-from vkinductor.codegen import convolution, implicit_gemm, matmul
-from vkinductor.codegen.matmul import Tile
+from vkinductor.codegen import convolution, implicit_gemm
+from vkinductor.codegen.gemm.tiles import TILED, DirectTile, Tile
 
 TOLERANCE = {
     torch.float16: {"rtol": 5e-3, "atol": 5e-3},
@@ -109,7 +109,7 @@ def test_integers() -> None:
     check(lambda x, w: F.conv2d(x, w, padding=1), x, w)
 
 
-@pytest.mark.parametrize("tile", [matmul.TILED_CANDIDATES[-1], Tile(matmul.DIRECT, tm=3, tn=5, blocks=8)], ids=str)
+@pytest.mark.parametrize("tile", [TILED[-1], DirectTile(tm=3, tn=5, blocks=8)], ids=str)
 def test_tiles(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tiles, and a sum over the batch that is cut into parts."""
     monkeypatch.setattr(implicit_gemm, "choose", lambda *a, **k: tile)

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from compiled import compiled, on_device
 
-from vkinductor.codegen import heuristics, matmul
-from vkinductor.codegen.matmul import DIRECT, TILED_CANDIDATES, Tile
+from vkinductor.codegen import heuristics
+from vkinductor.codegen.gemm.choose import forced
+from vkinductor.codegen.gemm.tiles import TILED, DirectTile, Tile
 
 
 def repeat(f: Callable[..., torch.Tensor], *args: torch.Tensor) -> None:
@@ -38,9 +39,9 @@ def test_reductions(f: Callable[[torch.Tensor], torch.Tensor], lanes: int, eleme
 
 @pytest.mark.parametrize(
     "tile",
-    [TILED_CANDIDATES[-1], Tile(DIRECT, tm=2, tn=2, lanes=16, blocks=4), Tile(DIRECT, tm=4, tn=4)],
+    [TILED[-1], DirectTile(tm=2, tn=2, lanes=16, blocks=4), DirectTile(tm=4, tn=4)],
     ids=["tiled", "lanes", "direct"],
 )
-def test_linear(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "choose", lambda *a, **k: tile)
-    repeat(F.linear, torch.randn(33, 100), torch.randn(47, 100))
+def test_linear(tile: Tile) -> None:
+    with forced(tile):
+        repeat(F.linear, torch.randn(33, 100), torch.randn(47, 100))

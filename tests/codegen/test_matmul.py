@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from compiled import FLOATS, check, compiled, copies, dispatches, name_of, on_device, same
 
-from vkinductor.codegen import matmul
-from vkinductor.codegen.matmul import DIRECT, TILED, TILED_CANDIDATES, Tile
+from vkinductor.codegen.gemm.choose import candidates, forced
+from vkinductor.codegen.gemm.problem import Problem
+from vkinductor.codegen.gemm.tiles import TILED, DirectTile, Tile, TiledTile
 
 ODD = (1, 3, 127, 128, 129)
 TOLERANCE = {
@@ -90,13 +92,12 @@ def test_every_form_of_product() -> None:
 
 
 @pytest.mark.parametrize("kind", ["direct", "tiled", "lanes"])
-def test_transposed_and_strided_operands(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transposed_and_strided_operands(kind: str) -> None:
     tile = {
-        "direct": Tile(DIRECT, tm=4, tn=4, blocks=16),
-        "tiled": TILED_CANDIDATES[-1],
-        "lanes": Tile(DIRECT, tm=2, tn=2, lanes=8, blocks=4),
+        "direct": DirectTile(tm=4, tn=4, blocks=16),
+        "tiled": TILED[-1],
+        "lanes": DirectTile(tm=2, tn=2, lanes=8, blocks=4),
     }[kind]
-    monkeypatch.setattr(matmul, "choose", lambda *a, **k: tile)
     base, other = torch.randn(3, 60, 60), torch.randn(3, 60, 60)
     views = [
         (base[:, :33, :20], other[:, :20, :17]),
@@ -111,31 +112,30 @@ def test_transposed_and_strided_operands(kind: str, monkeypatch: pytest.MonkeyPa
         return [r for a, b in pairs for r in (torch.bmm(a, b), a[1] @ b[2])]
 
     operands = [operand for pair in views for operand in pair]
-    hold(f, *operands)
+    with forced(tile):
+        hold(f, *operands)
 
 
 TILES = [
-    *TILED_CANDIDATES,
-    Tile(TILED, tm=1, tn=1, bm=8, bn=8, bk=4),
-    Tile(DIRECT, tm=1, tn=1, lanes=1, blocks=64),
-    Tile(DIRECT, tm=4, tn=4, lanes=1, blocks=16),
-    Tile(DIRECT, tm=2, tn=1, lanes=1, blocks=128),
-    Tile(DIRECT, tm=1, tn=2, lanes=64, blocks=2),
-    Tile(DIRECT, tm=8, tn=2, lanes=16, blocks=8),
-    Tile(DIRECT, tm=4, tn=4, lanes=4, blocks=1),
+    *TILED,
+    TiledTile(tm=1, tn=1, bm=8, bn=8, bk=4),
+    DirectTile(tm=1, tn=1, lanes=1, blocks=64),
+    DirectTile(tm=4, tn=4, lanes=1, blocks=16),
+    DirectTile(tm=2, tn=1, lanes=1, blocks=128),
+    DirectTile(tm=1, tn=2, lanes=64, blocks=2),
+    DirectTile(tm=8, tn=2, lanes=16, blocks=8),
+    DirectTile(tm=4, tn=4, lanes=4, blocks=1),
 ]
 
 
 def tile_id(tile: Tile | None) -> str:
     if tile is None:
         return "chosen"
-    kind = "tiled" if tile.template == TILED else "direct"
-    return f"{kind}-{tile.tm}x{tile.tn}-lanes{tile.lanes}x{tile.blocks}-{tile.bm}x{tile.bn}x{tile.bk}"
+    return "-".join([type(tile).__name__, *map(str, dataclasses.astuple(tile))])
 
 
-def hold_tile(tile: Tile, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def hold_tile(tile: Tile, dtype: torch.dtype) -> None:
     """Sizes below, at and above a tile; epilogue and batch included."""
-    monkeypatch.setattr(matmul, "choose", lambda *a, **k: tile)
 
     def f(a: torch.Tensor, b: torch.Tensor, r: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return F.silu(torch.bmm(a, b)) * 2 + r, b[1].t() @ a[0].t()
@@ -143,27 +143,24 @@ def hold_tile(tile: Tile, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -
     for m, n, k in ((5, 3, 7), (70, 129, 65)):
         torch._dynamo.reset()
         args = [torch.randn(2, m, k), torch.randn(2, k, n), torch.randn(2, m, n)]
-        hold(f, *[a.to(dtype) for a in args])
+        with forced(tile):
+            hold(f, *[a.to(dtype) for a in args])
 
 
 @pytest.mark.parametrize("tile", TILES, ids=tile_id)
-def test_every_tile(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
-    hold_tile(tile, torch.float32, monkeypatch)
+def test_every_tile(tile: Tile) -> None:
+    hold_tile(tile, torch.float32)
 
 
 @pytest.mark.parametrize("tile", [TILES[2], TILES[5], TILES[7]], ids=tile_id)
-def test_tiles_in_half_precision(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
-    hold_tile(tile, torch.float16, monkeypatch)
+def test_tiles_in_half_precision(tile: Tile) -> None:
+    hold_tile(tile, torch.float16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
 @pytest.mark.parametrize("tile", [TILES[2], TILES[7], None], ids=tile_id)
-def test_long_half_products_do_not_overflow(
-    dtype: torch.dtype, tile: Tile | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_half_products_do_not_overflow(dtype: torch.dtype, tile: Tile | None) -> None:
     """K = 4096 with values near 30: partial sums of 3.7e6 are infinite in float16; scaled back they are in range."""
-    if tile is not None:
-        monkeypatch.setattr(matmul, "choose", lambda *a, **k: tile)
 
     def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return (a @ b) * (1 / 4096)
@@ -171,8 +168,9 @@ def test_long_half_products_do_not_overflow(
     a = torch.full((5, 4096), 30.0, dtype=dtype)
     b = torch.full((4096, 6), 30.0, dtype=dtype)
     signs = torch.where(torch.arange(4096) % 2 == 0, 1.0, -1.0).to(dtype)
-    hold(f, a, b)
-    same(compiled(product)(*on_device([a * signs, b])), torch.zeros(5, 6, dtype=dtype))
+    with contextlib.nullcontext() if tile is None else forced(tile):
+        hold(f, a, b)
+        same(compiled(product)(*on_device([a * signs, b])), torch.zeros(5, 6, dtype=dtype))
 
 
 EPILOGUES: dict[str, Callable[..., torch.Tensor]] = {
@@ -216,11 +214,11 @@ def test_small_shared_memory(kib: int, kind: str) -> None:
     info = context.get().info
     limits = dataclasses.replace(info.limits, max_shared_memory=kib << 10, max_workgroup_invocations=128)
     small = dataclasses.replace(info, limits=limits, kind=kind)
-    for element in (4, 8):
+    for dtype in (torch.float16, torch.float32, torch.float64):
         for size in ((1, 1, 4096, 4096), (1, 4096, 4096, 4096), (64, 128, 128, 64), (1, 7, 9, 4096)):
-            for k_contiguous in (True, False):
-                tile = matmul.choose(small, *size, element=element, b_k_contiguous=k_contiguous)
-                assert matmul.fits(tile, small, element)
+            for b_contiguous in ("k", "n", ""):
+                problem = Problem(*size, dtype, b_contiguous=b_contiguous)
+                assert all(tile.fits(small, problem) for tile in candidates(small, problem))
 
 
 def test_a_tile_too_large_does_not_fit() -> None:
@@ -229,9 +227,9 @@ def test_a_tile_too_large_does_not_fit() -> None:
     info = context.get().info
     limits = dataclasses.replace(info.limits, max_shared_memory=16 << 10)
     small = dataclasses.replace(info, limits=limits)
-    big = Tile(TILED, tm=8, tn=8, bm=128, bn=128, bk=32)
-    assert big.shared_elements * 4 > 16 << 10
-    assert not matmul.fits(big, small, 4)
+    big = TiledTile(tm=8, tn=8, bm=128, bn=128, bk=32)
+    assert big.shared_bytes(4) > 16 << 10
+    assert not big.holds(small, 4)
 
 
 def test_backward() -> None:

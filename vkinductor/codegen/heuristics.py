@@ -67,19 +67,14 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 
 
 @contextlib.contextmanager
-def override(**values: Any) -> Iterator[None]:
+def override(**values: int) -> Iterator[None]:
     """Force a layout's numbers, ``workgroup``, ``reads_dominate``, ``scan_limit`` and ``scan_block``, ``sort_block``,
-    ``row_sort`` (the longest row), ``ranked_row`` or ``skinny`` (skinny.Tile) for kernels generated inside."""
+    ``row_sort`` (the longest row) or ``ranked_row`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
     finally:
         _overrides.reset(token)
-
-
-def forced(name: str) -> Any:
-    """What ``override`` forces ``name`` to be; None: nothing."""
-    return _overrides.get().get(name)
 
 
 def device_reads_dominate() -> bool:

@@ -10,6 +10,7 @@ tile and fills in the templates. Nothing is unfolded in memory; operands have an
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
@@ -25,9 +26,10 @@ from torch.utils._sympy.functions import FloorDiv
 from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from . import loop_limit, matmul
+from . import loop_limit
 from .compat import size_hint
-from .matmul import Tile
+from .gemm import tiles
+from .gemm.tiles import DirectTile, TiledTile
 from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
 from .types import glsl_type, literal
 
@@ -83,16 +85,16 @@ class Problem:
         return 2 if len(self.axes) > 1 or self.splits > 1 else 1
 
 
-def choose(info: DeviceInfo, batch: int, m: int, n: int, k: int, element: int) -> Tile:
+def choose(info: DeviceInfo, batch: int, m: int, n: int, k: int, element: int) -> DirectTile | TiledTile:
     """A tile for ``batch`` products of (likely) size m x n x k on ``info``."""
     if info.kind == "cpu":
-        return Tile(matmul.DIRECT, tm=min(m, 4), tn=4, blocks=16)
+        return DirectTile(tm=min(m, 4), tn=4, blocks=16)
     if m >= 16 and n >= 32 and k >= 8:
-        for tile in matmul.TILED_CANDIDATES:
+        for tile in tiles.TILED:
             blocks = batch * -(-m // tile.bm) * -(-n // tile.bn)
-            if matmul.fits(tile, info, element) and (blocks >= 64 or tile is matmul.TILED_CANDIDATES[-1]):
+            if tile.holds(info, element) and (blocks >= 64 or tile is tiles.TILED[-1]):
                 return tile
-    return Tile(matmul.DIRECT, tm=min(m, 4), tn=2, blocks=128)
+    return DirectTile(tm=min(m, 4), tn=2, blocks=128)
 
 
 def parts(info: DeviceInfo, outputs: int, terms: int) -> int:
@@ -181,7 +183,6 @@ def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str
         "m": size(problem.m),
         "n": [size(s) for s in within],
         "k": [size(s) for s in problem.k],
-        "splits": str(problem.splits),
         "batches": size(batches),
         "phases": phases,
         "alpha": [axis.alpha for axis in problem.axes],
@@ -212,17 +213,13 @@ def _plan(kernel: VulkanTemplateKernel, problem: Problem) -> tuple[str, dict[str
         "zero": literal(0, dtype),
         "load_a": kernel.operand(0),
         "load_x": kernel.operand(1),
-        "tm": tile.tm,
-        "tn": tile.tn,
-        "blocks": tile.blocks,
-        "bm": tile.bm,
-        "bn": tile.bn,
-        "bk": tile.bk,
+        **dataclasses.asdict(tile),
+        "splits": str(problem.splits),
     }
-    if tile.template == matmul.TILED:
+    if isinstance(tile, TiledTile):
         return TILED, context, batches * ceildiv(problem.m, tile.bm) * ceildiv(columns, tile.bn)
-    tiles = batches * ceildiv(problem.m, tile.tm) * ceildiv(columns, tile.tn)
-    return DIRECT, context, ceildiv(tiles, tile.blocks)
+    blocks = batches * ceildiv(problem.m, tile.tm) * ceildiv(columns, tile.tn)
+    return DIRECT, context, ceildiv(blocks, tile.blocks)
 
 
 def _product(sizes: Sequence[Any]) -> Any:

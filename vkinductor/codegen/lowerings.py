@@ -16,8 +16,8 @@ from vkinductor.device import operators
 
 from . import ctc, library_operators, loop_limit, scatters
 from .convolution import convolution, convolution_backward
+from .gemm import addmm, mm
 from .log_sums import logcumsumexp
-from .matmul import addmm, mm
 from .sorting import sort, sort_stable
 
 aten = torch.ops.aten

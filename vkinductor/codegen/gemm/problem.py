@@ -1,0 +1,74 @@
+"""A matrix product as the choice of a kernel sees it: sizes, dtype, where operands are contiguous and how wide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.virtualized import V
+
+from ..alignment import vector_width
+from ..compat import size_hint
+from ..types import glsl_type
+
+
+@dataclass(frozen=True)
+class Problem:
+    """C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n].
+
+    Sizes are hints where they vary; ``static``: none does. ``a_contiguous``: the dimension of A with stride 1, "k",
+    "m" or "" for neither; ``b_contiguous``: that of B, "k", "n" or "". ``a_width``, ``b_width``: elements that one load
+    of up to 16 bytes may take along it (1 where there is none).
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: torch.dtype
+    static: bool = True
+    a_contiguous: str = "k"
+    b_contiguous: str = "n"
+    a_width: int = 1
+    b_width: int = 1
+
+    @property
+    def accumulator_bytes(self) -> int:
+        """Bytes of an element of the sum."""
+        return max(4, glsl_type(self.dtype).nbytes)
+
+    @property
+    def half(self) -> bool:
+        """Whether operands are float16 or bfloat16."""
+        return self.dtype in (torch.float16, torch.bfloat16)
+
+
+def contiguous(operand: Any, outer: str) -> str:
+    """Which of the last two dimensions of ``operand`` has stride 1: ``outer`` names the one that is not k."""
+    size, stride = operand.get_layout().size[-2:], operand.get_layout().stride[-2:]
+    names = (outer, "k") if outer == "m" else ("k", outer)
+    # Of a single row or column nothing is known: its stride is anything.
+    known = [(name, s == 1, n != 1) for name, n, s in zip(names, size, stride, strict=True)]
+    found = [name for name, one, many in reversed(known) if one and many] or [name for name, one, _ in known if one]
+    return found[0] if found else ""
+
+
+def describe(a: Any, b: Any) -> Problem:
+    """The problem of ``a`` [batch, m, k] or [m, k] times ``b``, whose layouts are fixed."""
+    sizes = [*(a.get_size()[:-2] or [sympy.S.One]), a.get_size()[-2], b.get_size()[-1], a.get_size()[-1]]
+    along_a, along_b = contiguous(a, "m"), contiguous(b, "n")
+    batch, m, n, k = map(size_hint, sizes)
+    return Problem(
+        batch,
+        m,
+        n,
+        k,
+        a.get_dtype(),
+        static=all(isinstance(V.graph.sizevars.simplify(s), (int, sympy.Integer)) for s in sizes),
+        a_contiguous=along_a,
+        b_contiguous=along_b,
+        a_width=vector_width(a, {"k": -1, "m": -2}[along_a]) if along_a else 1,
+        b_width=vector_width(b, {"n": -1, "k": -2}[along_b]) if along_b else 1,
+    )

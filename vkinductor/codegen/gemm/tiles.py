@@ -1,0 +1,123 @@
+"""The ways to cut a matrix product: one class a template, one table of candidates each, largest first."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch._inductor.utils import ceildiv
+
+from vkinductor.runtime.deviceinfo import DeviceInfo
+
+from .problem import Problem
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``splits``: parts of the sum over k that become results of their own in float32, which another kernel adds."""
+
+    template: ClassVar[str]
+    splits: int = dataclasses.field(default=1, kw_only=True)
+
+    def workgroup(self, info: DeviceInfo) -> int:
+        """Invocations a workgroup."""
+        raise NotImplementedError
+
+    def shared_bytes(self, element: int) -> int:
+        """Bytes of shared memory a workgroup needs, with sums of ``element`` bytes."""
+        return 0
+
+    def holds(self, info: DeviceInfo, element: int) -> bool:
+        """Whether the device's limits hold a workgroup, with sums of ``element`` bytes."""
+        limits = info.limits
+        return (
+            self.workgroup(info) <= min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
+            and self.shared_bytes(element) <= limits.max_shared_memory
+        )
+
+    def fits(self, info: DeviceInfo, problem: Problem) -> bool:
+        """Whether the kernel runs on ``info`` and computes ``problem``."""
+        return self.holds(info, problem.accumulator_bytes)
+
+    def groups(self, batch: Any, m: Any, n: Any) -> Any:
+        """Workgroups of a product (numbers or sympy expressions), those of all splits."""
+        raise NotImplementedError
+
+    def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
+        """What the template wants to know of the tile."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True)
+class DirectTile(Tile):
+    """``tm`` x ``tn`` results an invocation, without tiles in shared memory; ``lanes`` invocations split k.
+
+    ``blocks`` such groups make a workgroup.
+    """
+
+    template = "matmul_direct.glsl.jinja"
+    tm: int
+    tn: int
+    lanes: int = 1
+    blocks: int = 64
+
+    def workgroup(self, info: DeviceInfo) -> int:
+        return self.lanes * self.blocks
+
+    def shared_bytes(self, element: int) -> int:
+        return self.lanes * self.blocks * element if self.lanes > 1 else 0
+
+    def groups(self, batch: Any, m: Any, n: Any) -> Any:
+        return ceildiv(batch * ceildiv(m, self.tm) * ceildiv(n, self.tn), self.blocks)
+
+
+@dataclass(frozen=True)
+class TiledTile(Tile):
+    """A workgroup computes ``bm`` x ``bn`` in steps of ``bk`` through shared memory, an invocation ``tm`` x ``tn``."""
+
+    template = "matmul_tiled.glsl.jinja"
+    tm: int
+    tn: int
+    bm: int
+    bn: int
+    bk: int
+
+    def workgroup(self, info: DeviceInfo) -> int:
+        return (self.bm // self.tm) * (self.bn // self.tn)
+
+    def shared_bytes(self, element: int) -> int:
+        return self.bk * (self.bm + self.bn + 2) * element
+
+    def groups(self, batch: Any, m: Any, n: Any) -> Any:
+        return batch * ceildiv(m, self.bm) * ceildiv(n, self.bn) * self.splits
+
+
+TILED = (
+    TiledTile(tm=8, tn=8, bm=128, bn=128, bk=8),
+    TiledTile(tm=4, tn=4, bm=64, bn=64, bk=16),
+    TiledTile(tm=4, tn=2, bm=32, bn=32, bk=16),
+)
+
+
+def described(tile: Tile) -> dict[str, Any]:
+    """``tile`` as JSON knows it; ``made`` undoes it."""
+    return {"kind": type(tile).__name__, **dataclasses.asdict(tile)}
+
+
+def made(description: dict[str, Any], kinds: tuple[type[Tile], ...] = ()) -> Tile:
+    """The tile of a description. Raises ValueError for one that this version of the package does not have."""
+    values = dict(description)
+    by_name = {kind.__name__: kind for kind in kinds or all_kinds()}
+    try:
+        return by_name[values.pop("kind", "")](**values)
+    except (KeyError, TypeError):
+        raise ValueError(f"no such tile: {description}") from None
+
+
+def all_kinds() -> tuple[type[Tile], ...]:
+    """Every class of tiles that is loaded."""
+    found = [Tile]
+    for kind in found:
+        found += kind.__subclasses__()
+    return tuple(found[1:])
