@@ -28,6 +28,8 @@ _ALIGNMENT = {
     "uint": 4,
     "int64_t": 8,
     "uint64_t": 8,
+    "uvec2": 8,
+    "uvec4": 16,
 }
 
 # Text that makes a kernel need a GLSL extension beyond those of every kernel.
@@ -38,7 +40,9 @@ _EXTENSIONS = (
     (re.compile(r"\bcoopmat<"), "GL_KHR_memory_scope_semantics"),
     (re.compile(r"\bcoopMat\w+NV\b"), "GL_NV_cooperative_matrix2"),
     (re.compile(r"\bbfloat16_t\b"), "GL_EXT_bfloat16"),
-    (re.compile(r"\bgl_SubgroupI"), "GL_KHR_shader_subgroup_basic"),
+    (re.compile(r"\bgl_(?:NumSubgroups|Subgroup\w+)\b"), "GL_KHR_shader_subgroup_basic"),
+    (re.compile(r"\bsubgroupAdd\("), "GL_KHR_shader_subgroup_arithmetic"),
+    (re.compile(r"\bsubgroupClusteredAdd\("), "GL_KHR_shader_subgroup_clustered"),
 )
 
 

@@ -23,6 +23,7 @@ from .. import loop_limit
 from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
+from . import skinny
 from .choose import choose
 from .problem import Problem, describe
 from .tiles import BlockTile, DirectTile, Tile
@@ -61,6 +62,8 @@ def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, probl
 
 def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[str, dict[str, Any], Any]:
     """The template of ``tile``, its context, and the number of workgroups."""
+    if isinstance(tile, skinny.SkinnyTile):
+        return skinny.plan(kernel, tile, problem)
     a, b = kernel.inputs
     batch = a.get_size()[0] if len(a.get_size()) == 3 else sympy.S.One
     m, k, n = a.get_size()[-2], a.get_size()[-1], b.get_size()[-1]
