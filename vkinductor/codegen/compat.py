@@ -91,6 +91,9 @@ SETTINGS: dict[str, Any] = {
     "vulkan.check": "",
     "vulkan.check_bounds": False,
     "vulkan.report": 0,
+    "vulkan.tune": False,
+    "vulkan.tuning_seconds": 10.0,
+    "vulkan.tuning_problems": 6,
 }
 
 

@@ -1,0 +1,8 @@
+"""Every family that can be tuned, by name."""
+
+from __future__ import annotations
+
+from .family import Family
+from .gemm import GEMM
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM,)}
