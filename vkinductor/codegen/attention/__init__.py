@@ -1,0 +1,8 @@
+"""Attention kept whole: its lowerings, and the templates and tiles they choose from.
+
+What becomes of `scaled_dot_product_attention` before is `device/attention.py`'s.
+"""
+
+from .lowering import forward
+
+__all__ = ["forward"]
