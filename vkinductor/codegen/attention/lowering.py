@@ -36,8 +36,7 @@ def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> 
 
 def _empty(size: Any, dtype: torch.dtype, device: Any) -> Any:
     """A buffer that a kernel is to fill."""
-    made = lowering.empty_strided(size, None, dtype=dtype, device=device)
-    return realized(made)
+    return lowering.empty_strided(size, None, dtype=dtype, device=device)
 
 
 def _heads_inside(size: Any) -> list[Any]:
@@ -59,5 +58,5 @@ def forward(
     layout = FixedLayout(device, q.get_dtype(), size, _heads_inside(size))
     tile = fma_tile(info, problem)
     plan = functools.partial(_plan_fma, problem=problem, tile=tile)
-    out = VulkanTemplateBuffer(layout, [*inputs, lse], plan, name="attention", also=[lse])
-    return TensorBox.create(out), TensorBox.create(lse)
+    out = VulkanTemplateBuffer(layout, [*inputs, realized(lse)], plan, name="attention", also=[realized(lse)])
+    return TensorBox.create(out), lse
