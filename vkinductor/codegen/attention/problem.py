@@ -28,6 +28,7 @@ class Problem:
     keys: Any
     width: int
     width_v: int
+    dtype: torch.dtype
     mask: str
     causal: bool
     scale: Any
@@ -40,7 +41,7 @@ class Problem:
         kind = "" if mask is None else "bool" if mask.get_dtype() == torch.bool else "bias"
         return cls(
             batch, heads, k.get_size()[1], queries, k.get_size()[2], int(fixed(width)), int(fixed(v.get_size()[3])),
-            kind, causal, scale,
+            q.get_dtype(), kind, causal, scale,
         )  # fmt: skip
 
     def context(self, kernel: VulkanTemplateKernel) -> dict[str, Any]:

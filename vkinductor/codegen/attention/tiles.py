@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from vkinductor.codegen import heuristics
 from vkinductor.codegen.compat import size_hint
 from vkinductor.runtime.deviceinfo import DeviceInfo
@@ -51,6 +53,77 @@ FMA_TILES = (
     FmaTile(bq=16, bk=64, dc=16, vc=4, tr=8, tc=16),
     FmaTile(bq=8, bk=32, dc=16, vc=4, tr=8, tc=16),
 )
+
+
+@dataclass(frozen=True)
+class WorkgroupTile:
+    """A workgroup of ``threads`` invocations holds matrices of ``bq`` rows and ``bk`` keys. ``emulated``: in shared
+    memory, for tests without the extension."""
+
+    bq: int
+    bk: int
+    threads: int
+    emulated: bool = False
+
+    def fits(self, info: DeviceInfo, dtype: torch.dtype, width: int, width_v: int) -> bool:
+        """Whether the device multiplies such matrices, and reduces and converts them."""
+        features = info.features
+        if not (
+            features.cooperative_matrix2
+            and features.cooperative_matrix2_flexible_dimensions
+            and features.cooperative_matrix2_reductions
+            and features.cooperative_matrix2_conversions
+            and features.cooperative_matrix2_per_element
+            and features.cooperative_matrix2_tensor_addressing
+            and self.threads <= info.max_cooperative_workgroup
+        ):
+            return False
+        name = str(dtype).removeprefix("torch.")
+        products = ((self.bq, self.bk, padded(width)), (self.bq, self.part(width_v), self.bk))
+        return any(
+            shape.flexible
+            and shape.scope == "workgroup"
+            and (shape.a, shape.b, shape.c, shape.result) == (name, name, "float32", "float32")
+            and shape.workgroup_size in (0, self.threads)
+            and all(m % shape.m == 0 and n % shape.n == 0 and k % shape.k == 0 for m, n, k in products)
+            for shape in info.cooperative_shapes
+        )
+
+    def part(self, width_v: int) -> int:
+        """Columns of the result that one matrix holds."""
+        return self.bk if padded(width_v) % self.bk == 0 else padded(width_v)
+
+
+def padded(width: int) -> int:
+    """A head's size as matrices have it."""
+    return -(-width // 16) * 16
+
+
+# The first that fits and that the problem fills is taken.
+WORKGROUP_TILES = (
+    WorkgroupTile(bq=128, bk=64, threads=256),
+    WorkgroupTile(bq=64, bk=64, threads=128),
+    WorkgroupTile(bq=64, bk=32, threads=128),
+    WorkgroupTile(bq=32, bk=32, threads=128),
+)
+
+
+def workgroup_tile(info: DeviceInfo, problem: Problem) -> WorkgroupTile | None:
+    """A tile of whole-workgroup matrices for ``problem``; None where the device has none or the dtype is none of theirs.
+
+    heuristics.override(attention_workgroup=WorkgroupTile(...)) takes that one, attention_workgroup=False none.
+    """
+    forced = heuristics.forced("attention_workgroup")
+    if forced is not None:
+        return forced or None
+    if problem.dtype not in (torch.float16, torch.bfloat16):
+        return None
+    queries, rest = size_hint(problem.queries), size_hint(problem.batch * problem.heads)
+    fitting = [t for t in WORKGROUP_TILES if t.fits(info, problem.dtype, problem.width, problem.width_v)]
+    for tile in fitting:
+        if queries > tile.bq // 2 and rest * -(-queries // tile.bq) >= 96:
+            return tile
+    return fitting[-1] if fitting else None
 
 
 def fma_tile(info: DeviceInfo, problem: Problem) -> FmaTile:
