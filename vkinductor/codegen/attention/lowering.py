@@ -55,6 +55,7 @@ def _plan_workgroup(kernel: VulkanTemplateKernel, problem: Problem, tile: Workgr
         "bq": tile.bq,
         "bk": tile.bk,
         "threads": tile.threads,
+        "hold": tile.hold,
         "emulated": tile.emulated,
         "padded": padded(problem.width),
         "padded_v": padded(problem.width_v),

@@ -57,12 +57,13 @@ FMA_TILES = (
 
 @dataclass(frozen=True)
 class WorkgroupTile:
-    """A workgroup of ``threads`` invocations holds matrices of ``bq`` rows and ``bk`` keys. ``emulated``: in shared
-    memory, for tests without the extension."""
+    """A workgroup of ``threads`` invocations holds matrices of ``bq`` rows and ``bk`` keys. ``hold``: q stays, instead
+    of being loaded for each step. ``emulated``: in shared memory, for tests without the extension."""
 
     bq: int
     bk: int
     threads: int
+    hold: bool = True
     emulated: bool = False
 
     def fits(self, info: DeviceInfo, dtype: torch.dtype, width: int, width_v: int) -> bool:
