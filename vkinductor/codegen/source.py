@@ -28,6 +28,8 @@ _ALIGNMENT = {
     "uint": 4,
     "int64_t": 8,
     "uint64_t": 8,
+    "uvec2": 8,
+    "uvec4": 16,
 }
 
 # Text that makes a kernel need a GLSL extension beyond those of every kernel.

@@ -15,6 +15,7 @@ from vkinductor.codegen.alignment import WIDEST, divides, vector_width
 from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from vkinductor.runtime import context
 
+from .decode import decode, tile_of
 from .problem import Problem, operands, strides
 from .tiles import FmaTile, WorkgroupTile, fma_tile, padded, workgroup_tile
 
@@ -106,6 +107,9 @@ def forward(
     size = [*q.get_size()[:3], v.get_size()[3]]
     lse = _empty(q.get_size()[:3], torch.float32, device)
     layout = FixedLayout(device, q.get_dtype(), size, _heads_inside(size))
+    few = tile_of(info, problem)
+    if few is not None:
+        return decode(problem, few, inputs, lse, layout), lse
     whole = workgroup_tile(info, problem)
     if whole is not None:
         plan = functools.partial(_plan_workgroup, problem=problem, tile=whole)
