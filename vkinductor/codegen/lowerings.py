@@ -39,6 +39,7 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
 # Operators of our own, which Inductor has no lowering of.
 _OWN: dict[Any, Callable[..., Any]] = {
     attention_operators.attention: attention.forward,
+    attention_operators.attention_backward: attention.backward,
     operators.ctc_states: ctc.states,
     operators.draw: library_operators.draw,
 }

@@ -3,6 +3,7 @@
 What becomes of `scaled_dot_product_attention` before is `device/attention.py`'s.
 """
 
+from .gradient import backward
 from .lowering import forward
 
-__all__ = ["forward"]
+__all__ = ["backward", "forward"]

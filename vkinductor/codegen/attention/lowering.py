@@ -16,7 +16,7 @@ from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTempl
 from vkinductor.runtime import context
 
 from .decode import decode, tile_of
-from .problem import Problem, operands, strides
+from .problem import Problem, heads_inside, operands, strides
 from .tiles import FmaTile, WorkgroupTile, fma_tile, padded, workgroup_tile
 
 
@@ -90,12 +90,6 @@ def _empty(size: Any, dtype: torch.dtype, device: Any) -> Any:
     return lowering.empty_strided(size, None, dtype=dtype, device=device)
 
 
-def _heads_inside(size: Any) -> list[Any]:
-    """Strides of [B, H, L, D] that lies in memory as [B, L, H, D]."""
-    _, heads, length, width = size
-    return [length * heads * width, width, heads * width, 1]
-
-
 def forward(
     q: TensorBox, k: TensorBox, v: TensorBox, mask: TensorBox | None, causal: bool, scale: Any
 ) -> tuple[TensorBox, TensorBox]:
@@ -106,7 +100,7 @@ def forward(
     inputs = operands(q, k, v, mask)
     size = [*q.get_size()[:3], v.get_size()[3]]
     lse = _empty(q.get_size()[:3], torch.float32, device)
-    layout = FixedLayout(device, q.get_dtype(), size, _heads_inside(size))
+    layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
     few = tile_of(info, problem)
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse

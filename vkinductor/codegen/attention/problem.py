@@ -68,6 +68,12 @@ def number(kernel: VulkanTemplateKernel, value: Any) -> str:
     return f"float({float(expr)!r})"
 
 
+def heads_inside(size: Any) -> list[Any]:
+    """Strides of [B, H, L, D] that lies in memory as [B, L, H, D]."""
+    _, heads, length, width = size
+    return [length * heads * width, width, heads * width, 1]
+
+
 def operands(*tensors: TensorBox | None) -> list[Any]:
     """Those that there are, as strided operands of a kernel."""
     return [laid_out(x) for x in tensors if x is not None]

@@ -127,14 +127,33 @@ def workgroup_tile(info: DeviceInfo, problem: Problem) -> WorkgroupTile | None:
     return fitting[-1] if fitting else None
 
 
-def fma_tile(info: DeviceInfo, problem: Problem) -> FmaTile:
-    """A tile for ``problem``; heuristics.override(attention_tile=...) takes one by its place in FMA_TILES."""
+def _first(tiles: tuple[FmaTile, ...], info: DeviceInfo, rows: Any, rest: Any, width: int) -> FmaTile:
+    """The first that fits and gives the device work, for ``rest`` times ``rows`` rows."""
     forced = heuristics.forced("attention_tile")
     if forced is not None:
-        return FMA_TILES[forced]
-    fitting = [tile for tile in FMA_TILES if tile.fits(info, problem.width_v)]
-    queries, rest = size_hint(problem.queries), size_hint(problem.batch * problem.heads)
+        return tiles[forced]
+    fitting = [tile for tile in tiles if tile.fits(info, width)]
     for tile in fitting[:-1]:
-        if queries > tile.bq // 2 and rest * -(-queries // tile.bq) >= 64:
+        if size_hint(rows) > tile.bq // 2 and size_hint(rest) * -(-size_hint(rows) // tile.bq) >= 64:
             return tile
     return fitting[-1]
+
+
+def fma_tile(info: DeviceInfo, problem: Problem) -> FmaTile:
+    """A tile for ``problem``; heuristics.override(attention_tile=...) takes one by its place in FMA_TILES."""
+    return _first(FMA_TILES, info, problem.queries, problem.batch * problem.heads, problem.width_v)
+
+
+# A step over fewer keys: there are two matrices of scores.
+BACKWARD_TILES = (
+    FmaTile(bq=64, bk=32, dc=32, vc=16, tr=16, tc=16),
+    FmaTile(bq=32, bk=32, dc=32, vc=8, tr=8, tc=16),
+    FmaTile(bq=16, bk=32, dc=16, vc=4, tr=8, tc=16),
+    FmaTile(bq=8, bk=32, dc=16, vc=4, tr=8, tc=16),
+)
+
+
+def backward_tile(info: DeviceInfo, problem: Problem) -> FmaTile:
+    """As ``fma_tile``, of BACKWARD_TILES."""
+    width = max(problem.width, problem.width_v)
+    return _first(BACKWARD_TILES, info, problem.queries, problem.batch * problem.groups, width)

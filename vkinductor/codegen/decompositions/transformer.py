@@ -9,8 +9,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from vkinductor.device import attention as whole
-
 aten = torch.ops.aten
 
 # Numbers of a mask's type: [T, T], [B, T], or all of [B, heads, T, T].
@@ -83,7 +81,6 @@ def _encoder_layer(
 
 
 TABLE: dict[Any, Callable[..., Any]] = {
-    whole.attention_backward: whole.backward_composed,
     aten._native_multi_head_attention.default: _attention,
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
 }
