@@ -42,8 +42,8 @@ def heads(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def sdpa(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> torch.Tensor:
-    """torch's operator, with grouped queries where the numbers of heads differ."""
-    return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=q.shape[1] != k.shape[1], **options)
+    """torch's operator; heads of queries may share those of keys."""
+    return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True, **options)
 
 
 def _double(x: Any) -> Any:

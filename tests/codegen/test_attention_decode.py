@@ -27,7 +27,6 @@ def test_shapes(dtype, tile, share, length, width, width_v):
 def test_lengths_of_the_cache_from_1_to_130():
     with whole(attention_decode=SMALL):
         f = compiled(sdpa)
-        torch._dynamo.config.patch(recompile_limit=200)
         g = compiled(sdpa, dynamic=True)
         for keys in range(1, 131):
             q, k, v = heads(1, 4, 1, 16), heads(1, 2, keys, 16), heads(1, 2, keys, 16)
@@ -80,4 +79,4 @@ def test_eager():
 
 
 def test_some_tile_fits_the_least_device():
-    assert any(tile.fits(DeviceInfo(0, "least", "discrete", limits=Limits()), 8, 128, 128) for tile in TILES)
+    assert any(tile.fits(DeviceInfo(0, "least", "discrete", limits=Limits()), 8, 128, 16) for tile in TILES)

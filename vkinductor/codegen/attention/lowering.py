@@ -86,7 +86,7 @@ def forward(
     size = [*q.get_size()[:3], v.get_size()[3]]
     lse = _empty(q.get_size()[:3], torch.float32, device)
     layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
-    few = tile_of(info, problem)
+    few = tile_of(info, problem, inputs[2])
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse
     whole = workgroup_tile(info, problem)
