@@ -20,11 +20,11 @@ float vk_exp_tail(float r) {
     return p * r + 0.5;
 }
 
-// e^x = m * 2^n: returns m, in [sqrt(1/2), sqrt(2)] or beyond for x above 89; NaN for NaN. x >= -105; the lower 23 bits of
-// `shifted` hold n + 2^22. Elementwise kernels in half precision are bound by their arithmetic: adding 1.5 * 2^23 rounds to
+// e^x = m * 2^n: returns m, in [sqrt(1/2), sqrt(2)] or beyond for x above `top`; NaN for NaN. x > -1000; `shifted` is n +
+// 0x4b400000, whose lower bits are n's. Elementwise kernels in half precision are bound by their arithmetic: adding 1.5 * 2^23 rounds to
 // a whole number without the slow conversions, and a fused multiply-add, where there is one, saves instructions.
-float vk_exp_parts(float x, out int shifted) {
-    precise float sum = fma(min(x, 89.0), 1.44269504, 12582912.0);
+float vk_exp_parts(float x, float top, out int shifted) {
+    precise float sum = fma(min(x, top), 1.44269504, 12582912.0);
     precise float n = sum - 12582912.0;
     precise float r = fma(n, 2.12194440e-4, fma(n, -0.693359375, x));
     shifted = floatBitsToInt(sum);
@@ -40,7 +40,7 @@ float vk_exp_parts(float x, out int shifted) {
 
 float vk_exp(float x) {
     int shifted;
-    float y = vk_exp_parts(x < -105.0 ? -105.0 : x, shifted);
+    float y = vk_exp_parts(x < -105.0 ? -105.0 : x, 89.0, shifted);
     // In two steps, so that neither factor leaves the range.
     int n = shifted - 0x4b400000;
     int half_n = n >> 1;
@@ -172,10 +172,11 @@ float vk_log1p(float x) {
 
 // 1 / (1 + e^-x), whose small values are not lost to an infinite e^-x.
 float vk_sigmoid(float x) {
-    // 2^n in one step: it is infinite for n = 128, and below -126 the sum does not notice.
+    // 1 / (1 + e^-x), both terms times 2^-64: then 2^n fits one factor, and what is subnormal is rounded once.
     int shifted;
-    float y = vk_exp_parts(x > 87.0 ? -87.0 : -x, shifted);
-    return 1.0 / (1.0 + y * intBitsToFloat((shifted << 23) + 0x3f800000));
+    float y = vk_exp_parts(x > 40.0 ? -40.0 : -x, 105.0, shifted);
+    precise float sum = 5.42101086e-20 + y * intBitsToFloat((shifted << 23) + 0x1f800000);
+    return (1.0 / sum) * 5.42101086e-20;
 }
 
 float vk_sqrt(float x) {
