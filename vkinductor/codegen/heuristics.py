@@ -143,6 +143,15 @@ def _full_width(narrowest: int, widest: int) -> int:
     return max(1, min(2 * WIDEST // widest, WIDEST // narrowest))
 
 
+def tile_sides(info: DeviceInfo, narrowest: int) -> list[int]:
+    """Sides, best first, of the squares that transposing kernels work in: rows of 128 bytes. A CPU driver has caches."""
+    if "tile" in _overrides.get():
+        return [int(_overrides.get()["tile"])]
+    if info.kind == "cpu":
+        return []
+    return [64, 32] if narrowest <= 2 else [32, 64]
+
+
 def tails(numel_hint: int) -> bool:
     """Whether a kernel may have a second body for the elements that do not fill a wide access."""
     return bool(_overrides.get().get("tails", numel_hint >= 1 << 20))

@@ -25,8 +25,8 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics, index_errors, loop_limit, row_sorts, scans, search, vectorize
-from .alignment import begins_aligned, divides
+from . import heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize
+from .alignment import WIDEST, begins_aligned, divides
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
@@ -115,6 +115,7 @@ class VulkanKernel(SIMDKernel):
         self.row_sort: row_sorts.RowSort | None = None
         self.written: set[str] = set()
         self.index_checks: list[index_errors.Check] = []
+        self.tile: tiles.Tile | None = None
         self.accesses: dict[tuple[bool, str, torch.dtype, str], vectorize.Access] = {}
         self.scheduled: Any = ()  # the scheduler nodes of this launch
         self.reduces = self.features.is_reduction()
@@ -518,10 +519,15 @@ class VulkanKernel(SIMDKernel):
         else:
             text, workgroup = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
             body = [line for s in sections for line in s.body]
-            wide = self._vectorize_elements([*common["indexing"], *body], accesses)
+            lines = [*common["indexing"], *body]
+            self.tile = self._find_tile(lines, accesses)
+            wide = None if self.tile is not None else self._vectorize_elements(lines, accesses)
             per_group = workgroup * (wide.width if wide is not None else 1)
             numel = self.features.numel
+            if self.tile is not None:
+                text, per_group = "tile.glsl.jinja", 1
             specific = {
+                "tile": self.tile,
                 "workgroup": workgroup,
                 "wide": wide,
                 "tail": wide is not None and not divides(wide.width, numel),
@@ -530,10 +536,24 @@ class VulkanKernel(SIMDKernel):
         values = {**common, **specific}
         return assemble(text, layout, self.device_info, values, per_group, sorted(self.written), nbytes)
 
+    @property
+    def _along_x(self) -> vectorize.Dimension:
+        (tree,) = [tree for tree in self.range_trees if tree.prefix == "x"]
+        return vectorize.Dimension("xindex", self.index_dtype, tree, self.range_tree_nodes)
+
+    def _find_tile(self, lines: list[str], accesses: list[vectorize.Access]) -> tiles.Tile | None:
+        """The tile of an elementwise kernel that reads across what it writes."""
+        sizes = [access.dtype.itemsize for access in accesses]
+        sides = heuristics.tile_sides(self.device_info, min(sizes, default=4))
+        if not sides or self.index_checks:
+            return None
+        widths = [width for width in (8, 4, 2) if width * min(sizes) <= WIDEST]
+        shared = self.device_info.limits.max_shared_memory
+        return tiles.find(lines, self._along_x, accesses, widths, sides, shared)
+
     def _vectorize_elements(self, lines: list[str], accesses: list[vectorize.Access]) -> vectorize.Wide | None:
         """The body of an elementwise kernel for several elements an invocation; None where one is better."""
-        (tree,) = [tree for tree in self.range_trees if tree.prefix == "x"]
-        dimension = vectorize.Dimension("xindex", self.index_dtype, tree, self.range_tree_nodes)
+        dimension, tree = self._along_x, self._along_x.tree
         sizes = [access.dtype.itemsize for access in accesses]
         if self.index_checks or not sizes:
             return None
@@ -648,6 +668,7 @@ class VulkanKernel(SIMDKernel):
         wrapper: Any = V.graph.wrapper_code
         items = [tree.numel for tree in self.range_trees if tree.prefix == "x"]
         text = wrapper.codegen_python_sizevar(items[0]) if items else "1"
+        text = text if self.tile is None else str(self.tile.count)
         wrapper.write_kernel_call(name, self.launch_arguments(name), text)
         self.check_results(name)
 

@@ -20,7 +20,7 @@ from .alignment import WIDEST, divides
 from .types import REGISTERS, glsl_type
 
 # @number{scalar GLSL}@: an access as the kernel writes it. A store is followed by " = value;".
-_LOAD = re.compile(r"@(\d+)\{(.*?)\}@")
+LOAD = re.compile(r"@(\d+)\{(.*?)\}@")
 _STORE = re.compile(r"@(\d+)\{(.*?)\}@ = ([^;]*);")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _DECLARATION = re.compile(rf"^\s*(?:const )?(?:{'|'.join(REGISTERS)}) (\w+)( = |;)")
@@ -92,7 +92,7 @@ def scalar(lines: Iterable[str], accesses: Sequence[Access]) -> list[str]:
     def load(match: re.Match[str]) -> str:
         return glsl_type(accesses[int(match[1])].dtype).load.format(match[2])
 
-    return [_LOAD.sub(load, _STORE.sub(store, line)) for line in lines]
+    return [LOAD.sub(load, _STORE.sub(store, line)) for line in lines]
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,20 @@ def _address(access: Access, first: int, words: int) -> str:
     return f"Buffer_{kind}({base}{f' + {4 * first}ul' if first else ''}).d[0]"
 
 
-def _words(access: Access, width: int) -> int:
+def word_count(access: Access, width: int) -> int:
     """32-bit words of ``width`` elements; 0 where they fill none."""
     nbytes = width * access.dtype.itemsize
     return nbytes // 4 if nbytes % 4 == 0 else 0
 
 
-def _load(access: Access, width: int) -> list[str]:
-    name, words = f"wide{access.number}", _words(access, width)
+def unpacked(access: Access) -> str:
+    """The register of neighbour v of a wide load."""
+    return _UNPACK[access.dtype].format(w=f"wide{access.number}")
+
+
+def wide_load(access: Access, width: int) -> list[str]:
+    """Declarations of the words of ``width`` neighbours, the index being that of the first."""
+    name, words = f"wide{access.number}", word_count(access, width)
     lines, parts = [], []
     for i, (first, count) in enumerate(_chunks(words)):
         kind = {1: "uint", 2: "uvec2", 4: "uvec4"}[count]
@@ -245,7 +251,7 @@ class _Writer:
         return any(name in self._varying for line in lines for name in _NAME.findall(line))
 
     def _is_wide(self, access: Access, text: str) -> bool:
-        if not access.aligned or not _words(access, self._width):
+        if not access.aligned or not word_count(access, self._width):
             return False
         computed = {n for n in _NAME.findall(text) if n not in self._moves}
         return not computed & self._varying and self._dimension.contiguous(access.index, self._width)
@@ -256,9 +262,9 @@ class _Writer:
         self._seen.add(access.number)
         if self._is_wide(access, match[2]):
             if first:
-                result.before += _load(access, self._width)
+                result.before += wide_load(access, self._width)
                 result.wide += access.dtype.itemsize
-            return _UNPACK[access.dtype].format(w=f"wide{access.number}")
+            return unpacked(access)
         if first and self._moving([match[2]]):
             result.single += access.dtype.itemsize
         return glsl_type(access.dtype).load.format(match[2])
@@ -285,9 +291,9 @@ class _Writer:
                 result.body.append(self._next(declared[1]) if kind == "next" else first)
             return
         if len(statement) == 1:
-            statement = [_LOAD.sub(self._load, _STORE.sub(self._store, first))]
+            statement = [LOAD.sub(self._load, _STORE.sub(self._store, first))]
         else:
-            inside = {int(match[1]) for line in statement for match in _LOAD.finditer(line)}
+            inside = {int(match[1]) for line in statement for match in LOAD.finditer(line)}
             if self._moving(statement):
                 result.single += sum(self._accesses[number].dtype.itemsize for number in inside)
             statement = scalar(statement, self._accesses)
