@@ -142,7 +142,7 @@ def _along(access: Access, entries: dict[Any, Any]) -> bool:
 def _loaded(access: Access, way: _Across, widths: Sequence[int]) -> Loaded:
     name, register = f"tile{access.number}", glsl_type(access.dtype).register
     for width in widths:
-        if access.aligned and vectorize.word_count(access, width) and way.contiguous(access.index, width):
+        if access.aligned and vectorize.word_count(access, width) and way.apart(access.index, width) == 1:
             value = vectorize.unpacked(access)
             return Loaded(name, register, width, vectorize.wide_load(access, width), value)
     lvalue = f"{access.var}.d[{access.text}]"

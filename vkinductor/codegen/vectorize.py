@@ -26,23 +26,23 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _DECLARATION = re.compile(rf"^\s*(?:const )?(?:{'|'.join(REGISTERS)}) (\w+)( = |;)")
 _ASSIGNED = re.compile(r"\b(tmp\w*) [-+*/|&]?= ")
 
-# dtype -> the register of neighbour v among the 32-bit words w of a wide load.
-_HALF, _BYTE = "{w}[v >> 1]", "{w}[v >> 2]"
-_PAIR = "uvec2({w}[2 * v], {w}[2 * v + 1])"
+# dtype -> the register of element {v} among the 32-bit words {w} of a wide load.
+_HALF, _BYTE = "{w}[{v} >> 1]", "{w}[{v} >> 2]"
+_PAIR = "uvec2({w}[2 * {v}], {w}[2 * {v} + 1])"
 _UNPACK = {
-    torch.float32: "uintBitsToFloat({w}[v])",
-    torch.int32: "int({w}[v])",
-    torch.uint32: "{w}[v]",
-    torch.float16: f"unpackHalf2x16({_HALF})[v & 1]",
-    torch.bfloat16: f"uintBitsToFloat(({_HALF} >> (16 * (v & 1))) << 16)",
-    torch.int16: f"bitfieldExtract(int({_HALF}), 16 * (v & 1), 16)",
-    torch.uint16: f"int(bitfieldExtract({_HALF}, 16 * (v & 1), 16))",
-    torch.int8: f"bitfieldExtract(int({_BYTE}), 8 * (v & 3), 8)",
-    torch.uint8: f"int(bitfieldExtract({_BYTE}, 8 * (v & 3), 8))",
-    torch.bool: f"(bitfieldExtract({_BYTE}, 8 * (v & 3), 8) != 0u)",
-    torch.int64: f"int64_t(packUint2x32({_PAIR}))",
-    torch.uint64: f"packUint2x32({_PAIR})",
-    torch.float64: f"packDouble2x32({_PAIR})",
+    torch.float32: "uintBitsToFloat({w}[{v}])",
+    torch.int32: "int({w}[{v}])",
+    torch.uint32: "{w}[{v}]",
+    torch.float16: "unpackHalf2x16(" + _HALF + ")[{v} & 1]",
+    torch.bfloat16: "uintBitsToFloat((" + _HALF + " >> (16 * ({v} & 1))) << 16)",
+    torch.int16: "bitfieldExtract(int(" + _HALF + "), 16 * ({v} & 1), 16)",
+    torch.uint16: "int(bitfieldExtract(" + _HALF + ", 16 * ({v} & 1), 16))",
+    torch.int8: "bitfieldExtract(int(" + _BYTE + "), 8 * ({v} & 3), 8)",
+    torch.uint8: "int(bitfieldExtract(" + _BYTE + ", 8 * ({v} & 3), 8))",
+    torch.bool: "(bitfieldExtract(" + _BYTE + ", 8 * ({v} & 3), 8) != 0u)",
+    torch.int64: "int64_t(packUint2x32(" + _PAIR + "))",
+    torch.uint64: "packUint2x32(" + _PAIR + ")",
+    torch.float64: "packDouble2x32(" + _PAIR + ")",
 }
 # dtype -> the words that hold registers a (, b, c, d), lowest first.
 _PACK = {
@@ -114,21 +114,26 @@ class Dimension:
             return "next"
         return "same" if divides(width, entry.divisor) else "any"
 
-    def contiguous(self, index: sympy.Expr, width: int) -> bool:
-        """Whether neighbours' ``index`` is one more each and that of the first a multiple of ``width``."""
+    def apart(self, index: sympy.Expr, width: int) -> int:
+        """By how much the ``index`` of each neighbour is more than the one before: the same for all, that of the first
+        being a multiple of so many times ``width``; 0 where that is not known."""
         leads = []
         for symbol in index.free_symbols:
             kind = self.kind(self.nodes[symbol], width) if symbol in self.nodes else "same"
             if kind == "any":
-                return False
+                return 0
             if kind == "next":
                 leads.append(symbol)
         if len(leads) != 1:
-            return False
-        rest = sympy.expand(index - leads[0])
-        if leads[0] in rest.free_symbols:
-            return False
-        return all(_multiple(term, width) for term in sympy.Add.make_args(rest))
+            return 0
+        (lead,) = leads
+        index = sympy.expand(index)
+        factor = index.coeff(lead)
+        rest = sympy.expand(index - factor * lead)
+        if not factor.is_Integer or factor < 1 or lead in rest.free_symbols:
+            return 0
+        whole = all(_multiple(term, width * int(factor)) for term in sympy.Add.make_args(rest))
+        return int(factor) if whole else 0
 
 
 def _multiple(term: sympy.Expr, width: int) -> bool:
@@ -167,9 +172,9 @@ def word_count(access: Access, width: int) -> int:
     return nbytes // 4 if nbytes % 4 == 0 else 0
 
 
-def unpacked(access: Access) -> str:
-    """The register of neighbour v of a wide load."""
-    return _UNPACK[access.dtype].format(w=f"wide{access.number}")
+def unpacked(access: Access, apart: int = 1) -> str:
+    """The register of neighbour v of a wide load of elements ``apart`` from each other."""
+    return _UNPACK[access.dtype].format(w=f"wide{access.number}", v=f"({apart} * v)" if apart > 1 else "v")
 
 
 def wide_load(access: Access, width: int) -> list[str]:
@@ -250,28 +255,33 @@ class _Writer:
     def _moving(self, lines: Iterable[str]) -> bool:
         return any(name in self._varying for line in lines for name in _NAME.findall(line))
 
-    def _is_wide(self, access: Access, text: str) -> bool:
+    def _apart(self, access: Access, text: str) -> int:
+        """How far apart the neighbours of a wide access are; 0 for one that is none."""
         if not access.aligned or not word_count(access, self._width):
-            return False
-        computed = {n for n in _NAME.findall(text) if n not in self._moves}
-        return not computed & self._varying and self._dimension.contiguous(access.index, self._width)
+            return 0
+        if any(name in self._varying for name in _NAME.findall(text) if name not in self._moves):
+            return 0
+        apart = self._dimension.apart(access.index, self._width)
+        # Each sixteen bytes of a load have an element that is there: they lie in memory that is.
+        return apart if apart == 1 or (not access.store and apart * access.dtype.itemsize <= WIDEST // 2) else 0
 
     def _load(self, match: re.Match[str]) -> str:
         access, result = self._accesses[int(match[1])], self.result
         first = access.number not in self._seen
         self._seen.add(access.number)
-        if self._is_wide(access, match[2]):
+        apart = self._apart(access, match[2])
+        if apart:
             if first:
-                result.before += wide_load(access, self._width)
+                result.before += wide_load(access, self._width * apart)
                 result.wide += access.dtype.itemsize
-            return unpacked(access)
+            return unpacked(access, apart)
         if first and self._moving([match[2]]):
             result.single += access.dtype.itemsize
         return glsl_type(access.dtype).load.format(match[2])
 
     def _store(self, match: re.Match[str]) -> str:
         access, result = self._accesses[int(match[1])], self.result
-        if self._is_wide(access, match[2]):
+        if self._apart(access, match[2]):
             register = glsl_type(access.dtype).register
             result.before.append(f"{register} kept{access.number}[{self._width}];")
             result.after += _store(access, self._width)
