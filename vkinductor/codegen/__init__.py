@@ -18,7 +18,7 @@ def register() -> None:
         register_device_op_overrides,
     )
 
-    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, unsupported
+    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, unsupported, whole_rows
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -43,3 +43,4 @@ def register() -> None:
     shapes.register()
     unsupported.register()
     online_softmax.register()
+    whole_rows.register()

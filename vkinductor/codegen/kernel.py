@@ -130,7 +130,7 @@ class VulkanKernel(SIMDKernel):
             elif self.features.contains_op("scan"):
                 self.layout = heuristics.scan(self.device_info, static, *hints)
             else:
-                access = row_access(self.features.scheduler_nodes(), row)
+                access = row_access(self.features.scheduler_nodes(), rows, row)
                 self.layout = heuristics.reduction(self.device_info, static, *hints, self.passes_within, access)
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)

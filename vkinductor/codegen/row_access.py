@@ -3,52 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from torch._inductor.dependencies import MemoryDep
-from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
 from .alignment import divides
 from .heuristics import RowAccess
 
 
-def row_access(nodes: Iterable[Any], row: Any) -> RowAccess:
-    """The accesses of ``nodes`` along rows of ``row`` elements; of width 1 where most are not contiguous."""
-    sizes: list[int] = []
-    reads: set[str] = set()
-    apart: list[int] = []
-    columns = 0
+def row_access(nodes: Iterable[Any], rows: Any, row: Any) -> RowAccess:
+    """The accesses of ``nodes`` to ``rows`` rows of ``row`` elements; of width 1 where most are not contiguous."""
+    known = V.graph.sizevars.statically_known_equals
+    # What reads or writes every element decides, where there is such.
+    nodes = list(nodes)
+    made = {name for node in nodes for name in node.get_buffer_names()}
+    found: dict[bool, list[_Seen]] = {True: [], False: []}
     for node in nodes:
         reduces = node.is_reduction()
-        if not reduces and not divides_whole(node, row):
+        _, (numel, rnumel) = node.group
+        if not reduces and not known(numel * rnumel, rows * row):
             continue
         for dep in node.read_writes.reads | (set() if reduces else node.read_writes.writes):
             if not isinstance(dep, MemoryDep) or not dep.var_names or dep.index.is_number:
                 continue
-            if not dep.stride1_for_last_dim():
-                if dep.var_names[-1] in dep.index.free_symbols:
-                    apart.append(V.graph.get_dtype(dep.name).itemsize)
-                    columns += any(dep.index.coeff(name) == 1 for name in dep.var_names[:-1])
+            used, last = dep.index.free_symbols, dep.var_names[-1]
+            if last not in used:
                 continue
-            sizes.append(V.graph.get_dtype(dep.name).itemsize)
-            if dep in node.read_writes.reads and len(dep.index.free_symbols) >= len(dep.var_names):
-                reads.add(dep.name)
-    if len(sizes) <= len(apart):
-        columns_all = bool(apart) and 2 * columns > len(apart)
-        return RowAccess(min(apart, default=4), max(apart, default=4), max(1, len(reads)), columns=columns_all)
+            along = dep.stride1_for_last_dim()
+            columns = not along and any(dep.index.coeff(name) == 1 for name in dep.var_names[:-1])
+            seen = _Seen(dep.name, V.graph.get_dtype(dep.name).itemsize, along, columns, dep in node.read_writes.reads)
+            whole = used.issuperset(dep.var_names) and known(dep.get_numel(), rows * row)
+            found[whole].append(seen)
+    decisive = found[True] or found[False]
+    reads = max(1, len({seen.name for seen in decisive if seen.read} - made))
+    sizes = [seen.nbytes for seen in decisive if seen.along]
+    if 2 * len(sizes) <= len(decisive) or not sizes:
+        sizes = [seen.nbytes for seen in decisive] or [4]
+        columns = 2 * sum(seen.columns for seen in decisive) > len(decisive)
+        return RowAccess(min(sizes), max(sizes), reads, columns=columns)
     width = next((w for w in (16, 8, 4, 2) if divides(w, row)), 1)
-    return RowAccess(min(sizes), max(sizes), max(1, len(reads)), width)
+    return RowAccess(min(sizes), max(sizes), reads, width)
 
 
-def divides_whole(node: Any, row: Any) -> bool:
-    """Whether elementwise ``node`` computes rows, not one value a row."""
-    _, (numel, rnumel) = node.group
-    return rnumel != 1 or (V.graph.sizevars.statically_known_multiple_of(numel, row) and _ends_with(node, row))
+@dataclass(frozen=True)
+class _Seen:
+    """One access: contiguous ``along`` the row, or with neighbouring ``columns`` as neighbours in memory."""
 
-
-def _ends_with(node: Any, row: Any) -> bool:
-    """Whether the last loops of ``node`` go over a row."""
-    sizes = [s for group in node.get_ranges() for s in group]
-    known = V.graph.sizevars.statically_known_multiple_of
-    return any(known(sympy_product(sizes[i:]), row) for i in range(len(sizes)))
+    name: str
+    nbytes: int
+    along: bool
+    columns: bool
+    read: bool
