@@ -7,7 +7,7 @@ of eager programs may begin anywhere.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import sympy
 from torch._inductor.ir import NonOwningLayout
@@ -37,7 +37,7 @@ def begins_aligned(name: str) -> bool:
     buffer = graph.try_get_buffer(name)
     if buffer is None or not buffer.has_tensor_output():
         return False
-    layout: Any = buffer.layout
+    layout = cast(Any, buffer).layout
     return not isinstance(layout, NonOwningLayout) or divides(WIDEST, layout.view.get_layout().offset)
 
 

@@ -24,7 +24,7 @@ MAX_ELEMENTS_IN_REGISTERS = 8
 # starts from so many elements.
 MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS, ELEMENTS_A_LANE = 32, 64, 16
 
-# Below this an elementwise kernel takes fewer elements an invocation: a large GPU runs a quarter of a million at a time.
+# Below this a kernel takes fewer elements an invocation: a large GPU runs a quarter of a million at a time.
 FEWEST_INVOCATIONS = 1 << 15
 
 # On a CPU driver a lane is one slot of a SIMD register and a workgroup barrier is a loop over all lanes:
@@ -86,7 +86,8 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 
 @contextlib.contextmanager
 def override(**values: int) -> Iterator[None]:
-    """Force a layout's numbers, ``workgroup``, ``width``, ``tails``, ``batch``, ``columns``, ``subgroups``, ``reads_dominate``, ``scan_limit`` and ``scan_block``, ``sort_block``,
+    """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (the side of squares), ``columns``, ``subgroups``
+    (whether rows are folded in them), ``reads_dominate``, ``scan_limit`` and ``scan_block``, ``sort_block``,
     ``row_sort`` (the longest row) or ``ranked_row`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
@@ -128,7 +129,7 @@ def pointwise(info: DeviceInfo) -> PointwiseLayout:
 
 
 def pointwise_widths(info: DeviceInfo, narrowest: int, widest: int, numel_hint: int) -> list[int]:
-    """Elements an invocation, best first, of an elementwise kernel whose elements have ``narrowest`` to ``widest`` bytes.
+    """Elements an invocation, best first, of an elementwise kernel; they have ``narrowest`` to ``widest`` bytes.
 
     Sixteen bytes of the narrowest, but no more than two loads of the widest; fewer where that leaves a GPU idle.
     """
@@ -144,7 +145,7 @@ def _full_width(narrowest: int, widest: int) -> int:
 
 
 def tile_sides(info: DeviceInfo, narrowest: int) -> list[int]:
-    """Sides, best first, of the squares that transposing kernels work in: rows of 128 bytes. A CPU driver has caches."""
+    """Sides, best first, of the squares of transposing kernels: rows of 128 bytes. A CPU driver has caches."""
     if "tile" in _overrides.get():
         return [int(_overrides.get()["tile"])]
     if info.kind == "cpu":

@@ -335,7 +335,7 @@ class VulkanKernel(SIMDKernel):
         picked = ARG_REDUCTIONS[reduction_type][1] if reduction_type in ARG_REDUCTIONS else tuple(range(len(names)))
         results = tuple(self._row_value(names[i], rule.dtypes[i]) for i in picked)
         result = results[0] if len(results) == 1 else results
-        self.cse.reduction_cache[key] = result  # type: ignore[assignment]
+        self.cse.reduction_cache[key] = result
         return result
 
     def _two_pass_variance(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable, CSEVariable]:

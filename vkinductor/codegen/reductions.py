@@ -17,7 +17,8 @@ from .types import glsl_type, is_float, literal
 
 Statements = list[str]
 
-# More float32 additions one after the other than this, and the sum is compensated: their rounding errors add up to units.
+# More float32 additions one after the other than this, and the sum is compensated: their rounding errors add up to
+# units.
 SERIAL_SUM = 8
 
 
@@ -230,8 +231,8 @@ def reduction(
 ) -> Reduction:
     """The reduction Inductor calls ``kind``, accumulating in register dtype ``dtype`` over ``source`` values.
 
-    ``serial`` is how many elements a lane folds one after the other, ``step`` of them at a time; ``index_dtype`` is that
-    of the indices an arg-reduction keeps. Raises NotImplementedError for a kind that has no row here.
+    ``serial`` is how many elements a lane folds one after the other, ``step`` of them at a time; ``index_dtype`` is
+    that of the indices an arg-reduction keeps. Raises NotImplementedError for a kind that has no row here.
     """
     if kind in ARG_REDUCTIONS:
         return _arg_extremum(source, ARG_REDUCTIONS[kind][0], index_dtype)

@@ -24,8 +24,8 @@ _NAME = re.compile(r"\btmp\d+\b")
 @dataclass
 class Section:
     """``before`` and ``after`` run at function scope, ``body`` in the section's own scope, ``row`` once a row
-    at the end (a flat scope too). ``begin`` and ``end`` go around the elements of a step. ``wide``: the body for several
-    elements at once, instead."""
+    at the end (a flat scope too). ``begin`` and ``end`` go around the elements of a step. ``wide``: the body for
+    several elements at once, instead."""
 
     loop: bool
     before: list[str] = field(default_factory=list)

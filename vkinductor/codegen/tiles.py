@@ -33,8 +33,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Tile:
-    """``along`` x ``across``: lengths of the dimension that is written along and of the other; the index of an element is
-    ``a + stride * b`` and what the rest of the index adds: ``inner`` (stride 1 after ``along``) and the outermost."""
+    """``along`` x ``across``: lengths of the dimension that is written along and of the other; the index of an element
+    is ``a + stride * b`` and what lies between the two (``inner``) and beyond them. ``count``: squares in all."""
 
     side: int
     along: int
@@ -94,7 +94,8 @@ def find(
     symbol = kinds.pop()
     across = entries[symbol]
     fast = [e for e in entries.values() if e.divisor == 1 and e.length != numel]
-    if not fast or not all(isinstance(n, (int, sympy.Integer)) for e in (across, fast[0]) for n in (e.divisor, e.length)):
+    digits = [n for entry in (across, *fast) for n in (entry.divisor, entry.length)]
+    if not fast or not all(isinstance(n, (int, sympy.Integer)) for n in digits):
         return None
     along = min(int(e.length) for e in fast)
     stride, length = int(across.divisor), int(across.length)
@@ -136,7 +137,8 @@ def _across(access: Access, entries: dict[Any, Any]) -> Any:
 
 
 def _along(access: Access, entries: dict[Any, Any]) -> bool:
-    return any(entries[s].divisor == 1 and access.index.coeff(s) == 1 for s in access.index.free_symbols if s in entries)
+    known = access.index.free_symbols & entries.keys()
+    return any(entries[s].divisor == 1 and access.index.coeff(s) == 1 for s in known)
 
 
 def _loaded(access: Access, way: _Across, widths: Sequence[int]) -> Loaded:

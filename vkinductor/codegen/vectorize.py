@@ -97,8 +97,8 @@ def scalar(lines: Iterable[str], accesses: Sequence[Access]) -> list[str]:
 
 @dataclass(frozen=True)
 class Dimension:
-    """What neighbours differ in: ``index``, the GLSL variable (of type ``type``) that counts them along ``tree``, a range
-    tree. ``nodes``: the kernel's range tree entries by symbol."""
+    """What neighbours differ in: ``index``, the GLSL variable (of type ``type``) that counts them along ``tree``, a
+    range tree. ``nodes``: the kernel's range tree entries by symbol."""
 
     index: str
     type: str
@@ -322,7 +322,7 @@ class _Writer:
 def best(
     widths: Iterable[int], vectorized: Callable[[int], Sequence[Wide]], fewest: float = 0.5
 ) -> tuple[int, Sequence[Wide]] | None:
-    """The first of ``widths`` with which at least ``fewest`` of the bytes go by wide accesses, and the bodies for it."""
+    """The first of ``widths`` with which ``fewest`` of the bytes or more go by wide accesses, and the bodies for it."""
     for width in widths:
         bodies = vectorized(width)
         wide, single = sum(b.wide for b in bodies), sum(b.single for b in bodies)
