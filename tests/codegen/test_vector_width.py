@@ -237,6 +237,19 @@ def test_reductions_over_columns(elements: int) -> None:
     assert "lane = local / 8" in code
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=name_of)
+def test_several_columns_an_invocation(dtype: torch.dtype) -> None:
+    def f(x: torch.Tensor, y: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        product = x.float() * y * scale
+        return product.sum(0).relu().to(x.dtype) + 1, product.amax(0), y.argmax(0)
+
+    x, y, scale = numbers(dtype, 30, 68), numbers(dtype, 30, 68), torch.randn(30, 1)
+    for layout in ({"batch": 4}, {"batch": 1, "lanes": 1}):
+        code = run(f, x, y, scale, **{"columns": 1, "across": 4, "lanes": 4, "rows": 8, **layout})
+        assert len(wide(code)) >= 2
+        assert "* 4;" in code
+
+
 def test_columns_are_told_from_rows() -> None:
     from vkinductor.codegen.heuristics import RowAccess, reduction
     from vkinductor.runtime.deviceinfo import DeviceInfo, Limits

@@ -57,7 +57,8 @@ class ReductionLayout:
     takes at a time. ``block``: where the row is sorted, its length rounded up to a power of two; ``ranked``: whether by
     counting for each element those before it. ``width``: neighbours that a lane takes at a time, where they can be
     loaded at once. ``batch``: elements that a loop over the row takes a pass, each ``lanes`` after the one before.
-    ``columns``: whether neighbouring invocations have neighbouring rows, because that is how these lie in memory.
+    ``columns``: whether neighbouring invocations have neighbouring rows, because that is how these lie in memory, and
+    ``across``: how many rows an invocation has then.
     """
 
     lanes: int
@@ -69,6 +70,7 @@ class ReductionLayout:
     width: int = 1
     batch: int = 1
     columns: bool = False
+    across: int = 1
 
     @property
     def step(self) -> int:
@@ -162,13 +164,15 @@ def tails(numel_hint: int) -> bool:
 class RowAccess:
     """What a reduction kernel moves of each row: bytes of the narrowest and the widest element among the contiguous
     accesses, and how many of these read the whole row. ``width``: neighbours that lengths and strides allow.
-    ``columns``: elements with the same place in neighbouring rows are neighbours in memory."""
+    ``columns``: elements with the same place in neighbouring rows are neighbours in memory, ``across`` of them so that
+    one access may take them."""
 
     narrowest: int = 4
     widest: int = 4
     reads: int = 1
     width: int = 1
     columns: bool = False
+    across: int = 1
 
 
 def reduction(
@@ -190,11 +194,12 @@ def reduction(
     width = min(width, forced.get("width", _full_width(access.narrowest, access.widest)))
     kept, batch = MAX_ELEMENTS_IN_REGISTERS, forced.get("batch", 1 if info.kind == "cpu" else 8)
     columns = bool(forced.get("columns", access.columns and info.kind != "cpu"))
+    across = forced.get("across", min(4, access.across) if info.kind != "cpu" else 1) if columns else 1
     if columns:
-        # 128 bytes of neighbouring rows; lanes until each has eight elements, or more to fill the device.
-        wide_rows = max(32, min(64, 128 // access.narrowest))
+        # Neighbouring rows of 128 bytes or more; lanes until each has eight elements, or more to fill the device.
+        wide_rows = 32 if across > 1 else max(32, min(64, 128 // access.narrowest))
         lanes = max(1, min(16, largest // wide_rows, _power_of_two_at_least(row_hint) // 8))
-        while lanes < min(16, row_hint) and lanes * rows_hint < FEWEST_INVOCATIONS:
+        while lanes < min(16, row_hint) and lanes * (rows_hint // across) < FEWEST_INVOCATIONS:
             lanes *= 2
         workgroup = wide_rows * lanes
     elif info.kind == "cpu":
@@ -222,11 +227,11 @@ def reduction(
     elements = 0
     if row is not None:
         elements = -(-row // (lanes * width)) * width
-        elements = elements if elements <= max(kept, width) else 0
+        elements = elements if elements <= max(kept, width) and across == 1 else 0
     elements = forced.get("elements", elements)
     elements = -(-elements // width) * width
     batch = 1 if width > 1 else batch
-    return ReductionLayout(lanes, rows, elements, width=width, batch=batch, columns=columns)
+    return ReductionLayout(lanes, rows, elements, width=width, batch=batch, columns=columns, across=across)
 
 
 def fold_subgroup(info: DeviceInfo, layout: ReductionLayout, registers: Sequence[str]) -> int:

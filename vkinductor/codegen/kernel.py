@@ -7,6 +7,7 @@ scopes; the skeleton (bounds, grid, lanes, loops) is a Jinja template. Launching
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize
+from . import columns, heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize
 from .alignment import WIDEST, begins_aligned, divides
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
@@ -497,8 +498,17 @@ class VulkanKernel(SIMDKernel):
         }
         if self.reduces:
             hoisted = hoist(sections, max(1, self.layout.elements))
-            width = self._vectorize_rows(sections, accesses)
-            text, per_group = "reduction.glsl.jinja", self.layout.rows
+            widened = None
+            if self.layout.across > 1 and divides(self.layout.across, self.features.numel) and not self.index_checks:
+                widened = columns.widen(
+                    sections, hoisted, common["indexing"], self.layout.across, self._along_x, accesses
+                )
+            if widened is not None:
+                (sections, hoisted), width = widened, 1
+            else:
+                self.layout = dataclasses.replace(self.layout, across=1)
+                width = self._vectorize_rows(sections, accesses)
+            text, per_group = "reduction.glsl.jinja", self.layout.rows * self.layout.across
             functions = [scan.glsl() for scan in self.scans]
             shared = [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()]
             if self.row_sort is not None:
@@ -590,7 +600,9 @@ class VulkanKernel(SIMDKernel):
         """Whether every invocation has a row, and all of its elements are there."""
         layout = self.layout
         step = layout.lanes * (layout.elements or layout.step)
-        return divides(layout.rows, self.features.numel) and divides(step, self.features.reduction_numel)
+        return divides(layout.rows * layout.across, self.features.numel) and divides(
+            step, self.features.reduction_numel
+        )
 
     def _unrolled(self, sections: list[Section], width: int) -> int:
         """Elements that a pass of the loops over the row takes."""

@@ -42,7 +42,8 @@ def row_access(nodes: Iterable[Any], rows: Any, row: Any) -> RowAccess:
     if 2 * len(sizes) <= len(decisive) or not sizes:
         sizes = [seen.nbytes for seen in decisive] or [4]
         columns = 2 * sum(seen.columns for seen in decisive) > len(decisive)
-        return RowAccess(min(sizes), max(sizes), reads, columns=columns)
+        across = next((w for w in (8, 4, 2) if divides(w, rows)), 1) if columns else 1
+        return RowAccess(min(sizes), max(sizes), reads, columns=columns, across=across)
     width = next((w for w in (16, 8, 4, 2) if divides(w, row)), 1)
     return RowAccess(min(sizes), max(sizes), reads, width)
 

@@ -218,9 +218,18 @@ def statements(lines: Sequence[str]) -> list[list[str]]:
     return found
 
 
-def vectorize(lines: Sequence[str], width: int, dimension: Dimension, accesses: Sequence[Access]) -> Wide:
-    """``lines``, the marked body of one element (its index declarations among them), for ``width`` neighbours."""
-    changing: set[str] = set()
+def vectorize(
+    lines: Sequence[str],
+    width: int,
+    dimension: Dimension,
+    accesses: Sequence[Access],
+    different: Iterable[str] = (),
+) -> Wide:
+    """``lines``, the marked body of one element (its index declarations among them), for ``width`` neighbours.
+
+    ``different``: values from elsewhere that each has its own of.
+    """
+    changing: set[str] = set(different)
     while True:
         writer = _Writer(width, dimension, accesses, changing)
         for statement in statements(lines):
@@ -300,7 +309,7 @@ class _Writer:
             if kind != "same":
                 result.body.append(self._next(declared[1]) if kind == "next" else first)
             return
-        if len(statement) == 1:
+        if len(statement) == 1 and not first.startswith("if ("):
             statement = [LOAD.sub(self._load, _STORE.sub(self._store, first))]
         else:
             inside = {int(match[1]) for line in statement for match in LOAD.finditer(line)}
