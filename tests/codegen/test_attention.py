@@ -7,14 +7,13 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_cases import EMULATED, check, heads, sdpa, whole
+from compiled import compiled, dispatches, name_of, on_device, same
 
 import vkinductor
 from vkinductor.codegen.attention.tiles import FMA_TILES, WORKGROUP_TILES, WorkgroupTile
 from vkinductor.device import attention
 from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo, Features, Limits
-
-from attention_cases import EMULATED, check, heads, sdpa, whole
-from compiled import compiled, dispatches, name_of, on_device, same
 
 TEMPLATES = pytest.mark.parametrize("forced", [{}, {"attention_workgroup": EMULATED}], ids=["fma", "matrices"])
 DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=name_of)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_cases import check, heads, sdpa, whole
+from compiled import compiled, dispatches, name_of, on_device, same
 
 from vkinductor.codegen.attention.decode import TILES, DecodeTile
 from vkinductor.runtime.deviceinfo import DeviceInfo, Limits
-
-from attention_cases import check, heads, sdpa, whole
-from compiled import compiled, dispatches, name_of, on_device, same
 
 SMALL = DecodeTile(threads=32, each=1)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=name_of)

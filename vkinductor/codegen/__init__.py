@@ -18,7 +18,7 @@ def register() -> None:
         register_device_op_overrides,
     )
 
-    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, tuning, unsupported
+    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, tuning, unsupported, whole_rows
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -45,3 +45,4 @@ def register() -> None:
     unsupported.register()
     online_softmax.register()
     tuning.install()
+    whole_rows.register()

@@ -43,6 +43,7 @@ _EXTENSIONS = (
     (re.compile(r"\bgl_(?:NumSubgroups|Subgroup\w+)\b"), "GL_KHR_shader_subgroup_basic"),
     (re.compile(r"\bsubgroupAdd\("), "GL_KHR_shader_subgroup_arithmetic"),
     (re.compile(r"\bsubgroupClusteredAdd\("), "GL_KHR_shader_subgroup_clustered"),
+    (re.compile(r"\bsubgroupShuffleXor\("), "GL_KHR_shader_subgroup_shuffle"),
 )
 
 
@@ -73,16 +74,16 @@ class KernelText:
         )
 
 
-def _float_controls(features: Features, hardware_f16: bool) -> str:
-    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to.
-
-    ``hardware_f16``: conversions to float16 round to nearest even; only some templates rely on that.
-    """
-    return float_controls(
-        rounding_mode_rte=16 if hardware_f16 else None,
+def _float_controls(features: Features, halves: bool) -> str:
+    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to; with ``halves``, let it round
+    them itself (see lib/convert.glsl)."""
+    halves = halves and features.float16 and features.rounding_rte_f16 and features.denorm_preserve_f16
+    controls = float_controls(
         signed_zero_inf_nan_preserve=32 if features.signed_zero_inf_nan_preserve_f32 else None,
         denorm_preserve=32 if features.denorm_preserve_f32 else None,
+        rounding_mode_rte=16 if halves else None,
     )
+    return f"{controls}#define HALF_RTE\n" if halves else controls
 
 
 def assemble(
@@ -97,7 +98,7 @@ def assemble(
     """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
     values = {
         **context,
-        "float_controls": _float_controls(info.features, context.get("hardware_f16", False)),
+        "float_controls": "",
         "arguments": layout.glsl(layout.inline(info.limits)),
         "library": "",
         "extensions": [],
@@ -106,6 +107,7 @@ def assemble(
     draft = render(template, **values)
     values["library"] = library(set(_FUNCTION.findall(draft)) & library_functions())
     draft += values["library"]
+    values["float_controls"] = _float_controls(info.features, "vk_round_f16" in draft)
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
     text = render(template, **values)

@@ -30,6 +30,7 @@ from .kernel import VulkanKernel
 from .ops import as_dtype
 from .source import KernelText, assemble
 from .types import glsl_type
+from .vectorize import scalar
 
 
 class VulkanTemplateBuffer(TemplateBuffer):
@@ -179,7 +180,8 @@ class VulkanTemplateKernel(VulkanKernel):
                 node.codegen(self.split_and_set_ranges(node.get_ranges()))
             self.codegen_body()
         with V.set_kernel_handler(self):
-            body = [line for section in self.pending for line in section.resolve(self).body]
+            marked = [line for section in self.pending for line in section.resolve(self).body]
+            body = scalar(marked, list(self.accesses.values()))
         return self.indexing_code.getvalue().splitlines(), body
 
     def _store_line(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device.registry import DEVICE_NAME, registry
+from vkinductor.device.registry import DEVICE_NAME
 from vkinductor.runtime import context
 
 aten = torch.ops.aten

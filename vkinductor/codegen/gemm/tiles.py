@@ -118,10 +118,7 @@ class BlockTile(Tile):
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         component = COMPONENTS.get(problem.dtype, ("", ""))[1]
-        features = info.features
-        exact = features.float16 and features.rounding_rte_f16 and features.denorm_preserve_f16
-        more = {"component": component, "nbytes": problem.dtype.itemsize, "hardware_f16": exact}
-        return {**super().values(info, problem), **more}
+        return {**super().values(info, problem), "component": component, "nbytes": problem.dtype.itemsize}
 
 
 # dtype -> (name in CooperativeShape, GLSL type)
