@@ -186,7 +186,12 @@ def test_other_calls_stay_composed():
         total = torch.func.grad(lambda q, k, v: causal(q, k, v).sin().sum())
         same(total(*device), total(q, k, v))
         _, tangent = torch.func.jvp(causal, tuple(device), tuple(device))
-        same(tangent, torch.func.jvp(lambda *x: attention.attention_composed(*x, None, True, 8**-0.5)[0], (q, k, v), (q, k, v))[1])
+        same(
+            tangent,
+            torch.func.jvp(lambda *x: attention.attention_composed(*x, None, True, 8**-0.5)[0], (q, k, v), (q, k, v))[
+                1
+            ],
+        )
         bias = torch.randn(12, 12)
         ours = bias.to("vulkan").requires_grad_()
         sdpa(*device, ours).sum().backward()

@@ -10,9 +10,7 @@ from compiled import compiled, name_of, on_device, same
 import vkinductor
 from vkinductor.codegen.attention.tiles import BACKWARD_TILES
 
-TEMPLATES = pytest.mark.parametrize(
-    "forced", [{}, {"attention_workgroup_backward": EMULATED}], ids=["fma", "matrices"]
-)
+TEMPLATES = pytest.mark.parametrize("forced", [{}, {"attention_workgroup_backward": EMULATED}], ids=["fma", "matrices"])
 
 
 def causal(q, k, v):

@@ -74,7 +74,9 @@ def _wide(x: torch.Tensor) -> torch.Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def attention_composed(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+def attention_composed(
+    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """``vkinductor.attention`` in other operators: what it means, and how the CPU runs it."""
     heads = q.shape[1]
     scores = torch.matmul(_wide(q) * scale, _wide(_repeated(k, heads)).transpose(-2, -1))
@@ -217,7 +219,9 @@ def is_served(q: Any, k: Any, v: Any, mask: Any, dropout: float, causal: bool, g
         return False
     if (heads % k.shape[1] != 0) if grouped else (heads != k.shape[1]):
         return False
-    if mask is not None and not _mask_fits(mask, (batch, heads, length, k.shape[2]) if tensors[0].dim() == 4 else (batch, length, k.shape[2])):
+    if mask is not None and not _mask_fits(
+        mask, (batch, heads, length, k.shape[2]) if tensors[0].dim() == 4 else (batch, length, k.shape[2])
+    ):
         return False
     return is_faster()
 
