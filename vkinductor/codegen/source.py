@@ -28,6 +28,8 @@ _ALIGNMENT = {
     "uint": 4,
     "int64_t": 8,
     "uint64_t": 8,
+    "uvec2": 8,
+    "uvec4": 16,
 }
 
 # Text that makes a kernel need a GLSL extension beyond those of every kernel.
@@ -38,7 +40,10 @@ _EXTENSIONS = (
     (re.compile(r"\bcoopmat<"), "GL_KHR_memory_scope_semantics"),
     (re.compile(r"\bcoopMat\w+NV\b"), "GL_NV_cooperative_matrix2"),
     (re.compile(r"\bbfloat16_t\b"), "GL_EXT_bfloat16"),
-    (re.compile(r"\bgl_SubgroupI"), "GL_KHR_shader_subgroup_basic"),
+    (re.compile(r"\bgl_(?:NumSubgroups|Subgroup\w+)\b"), "GL_KHR_shader_subgroup_basic"),
+    (re.compile(r"\bsubgroupAdd\("), "GL_KHR_shader_subgroup_arithmetic"),
+    (re.compile(r"\bsubgroupClusteredAdd\("), "GL_KHR_shader_subgroup_clustered"),
+    (re.compile(r"\bsubgroupShuffleXor\("), "GL_KHR_shader_subgroup_shuffle"),
 )
 
 
@@ -69,12 +74,16 @@ class KernelText:
         )
 
 
-def _float_controls(features: Features) -> str:
-    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to."""
-    return float_controls(
+def _float_controls(features: Features, halves: bool) -> str:
+    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to; with ``halves``, let it round
+    them itself (see lib/convert.glsl)."""
+    halves = halves and features.float16 and features.rounding_rte_f16 and features.denorm_preserve_f16
+    controls = float_controls(
         signed_zero_inf_nan_preserve=32 if features.signed_zero_inf_nan_preserve_f32 else None,
         denorm_preserve=32 if features.denorm_preserve_f32 else None,
+        rounding_mode_rte=16 if halves else None,
     )
+    return f"{controls}#define HALF_RTE\n" if halves else controls
 
 
 def assemble(
@@ -89,7 +98,7 @@ def assemble(
     """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
     values = {
         **context,
-        "float_controls": _float_controls(info.features),
+        "float_controls": "",
         "arguments": layout.glsl(layout.inline(info.limits)),
         "library": "",
         "extensions": [],
@@ -98,6 +107,7 @@ def assemble(
     draft = render(template, **values)
     values["library"] = library(set(_FUNCTION.findall(draft)) & library_functions())
     draft += values["library"]
+    values["float_controls"] = _float_controls(info.features, "vk_round_f16" in draft)
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
     text = render(template, **values)

@@ -30,6 +30,7 @@ from .kernel import VulkanKernel
 from .ops import as_dtype
 from .source import KernelText, assemble
 from .types import glsl_type
+from .vectorize import scalar
 
 
 class VulkanTemplateBuffer(TemplateBuffer):
@@ -38,6 +39,7 @@ class VulkanTemplateBuffer(TemplateBuffer):
     ``plan(kernel)`` returns the template's name, its context, and the number of workgroups (a sympy expression).
     ``name``: what it computes, for the kernel's name. ``fuses``: whether what follows may go into its stores.
     ``uses``: an expression with the symbols that the plan reads and no size or stride of the node has.
+    ``also``: those of the inputs that the kernel writes, as further results.
     """
 
     def __init__(
@@ -48,12 +50,18 @@ class VulkanTemplateBuffer(TemplateBuffer):
         name: str = "matmul",
         fuses: bool = True,
         uses: Any = sympy.S.Zero,
+        also: Sequence[Any] = (),
     ) -> None:
         super().__init__(layout=layout, inputs=inputs, make_kernel_render=None)
         self.plan = plan
         self.kernel_name = name
         self.allow_epilogue_fusion = fuses
         self.uses = uses
+        nowhere = ir.NoneLayout(device=layout.device)
+        self.mutations = [ir.MutationOutput(nowhere, buffer, self) for buffer in also]
+
+    def get_outputs(self) -> list[Any]:
+        return [self, *self.mutations]
 
     def get_kernel_name(self) -> str:
         return self.kernel_name
@@ -136,6 +144,23 @@ class VulkanTemplateKernel(VulkanKernel):
         var, nbytes = self.args.input(operand.get_name()), operand.get_dtype().itemsize
         return f"(uint64_t({var}) + uint64_t({self.size(operand.get_layout().offset)}) * {nbytes}ul)"
 
+    def result(self, position: int) -> Callable[[str, str], str]:
+        """A function from GLSL of an index and of a register to GLSL that stores this in operand ``position``, which is
+        one of the node's ``also`` and begins where its buffer does."""
+        operand = self.inputs[position]
+        var = self.args.input(operand.get_name())
+        self.written.add(var)
+        entry = glsl_type(operand.get_dtype())
+        address = f"uint64_t({var}) + uint64_t({{}}) * {entry.nbytes}ul"
+
+        def store(index: str, value: str) -> str:
+            place = f"{var}.d[{index}]"
+            if self.index_dtype != "int":
+                place = f"{entry.buffer}({address.format(index)}).d[0]"
+            return f"{place} = {entry.store.format(value)};"
+
+        return store
+
     def size(self, expr: Any) -> str:
         """GLSL of a size or stride (sizes that vary become kernel arguments)."""
         return f"({self.index_to_str(sympy.sympify(expr))})"
@@ -155,7 +180,8 @@ class VulkanTemplateKernel(VulkanKernel):
                 node.codegen(self.split_and_set_ranges(node.get_ranges()))
             self.codegen_body()
         with V.set_kernel_handler(self):
-            body = [line for section in self.pending for line in section.resolve(self).body]
+            marked = [line for section in self.pending for line in section.resolve(self).body]
+            body = scalar(marked, list(self.accesses.values()))
         return self.indexing_code.getvalue().splitlines(), body
 
     def _store_line(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:

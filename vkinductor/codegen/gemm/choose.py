@@ -10,6 +10,7 @@ from dataclasses import replace
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
+from . import skinny
 from .cooperative import WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
 from .problem import Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, RegisterTile, Tile, TiledTile
@@ -55,6 +56,8 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
         if m == 1:
             return [DirectTile(tm=1, tn=2, lanes=lanes, blocks=blocks)]
         return [DirectTile(tm=4 if m >= 4 else m, tn=4, lanes=lanes, blocks=blocks)]
+    if few_rows := skinny.candidates(info, problem):
+        return few_rows
     if m <= 8:
         if problem.b_contiguous == "k":
             # A row of weights is contiguous in k: lanes read along it.

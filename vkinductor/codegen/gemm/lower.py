@@ -23,6 +23,7 @@ from .. import loop_limit
 from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
+from . import skinny
 from .choose import choose
 from .problem import Problem, describe
 from .tiles import BlockTile, DirectTile, Tile
@@ -44,7 +45,8 @@ def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, probl
     batch, rows, columns = _strides(kernel.inputs[position])
     of_k, of_other = (columns, rows) if is_a else (rows, columns)
     k_inner = along in ("k", "")
-    size, block = (problem.m, tile.bm) if is_a else (problem.n, tile.bn)
+    sizes = kernel.inputs[position].get_size()[-2:]
+    (other, k), block = (sizes, tile.bm) if is_a else (reversed(sizes), tile.bn)
     return {
         "along": "k" if k_inner else along,
         "other": "m" if is_a else "n",
@@ -53,13 +55,15 @@ def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, probl
         "batch_stride": kernel.size(batch),
         "inner_stride": kernel.size(of_k if k_inner else of_other),
         "outer_stride": kernel.size(of_other if k_inner else of_k),
-        "outer_full": problem.static and size % block == 0,
-        "k_full": problem.static and problem.k % tile.bk == 0,
+        "outer_full": divides(block, other),
+        "k_full": divides(tile.bk, k),
     }
 
 
 def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[str, dict[str, Any], Any]:
     """The template of ``tile``, its context, and the number of workgroups."""
+    if isinstance(tile, skinny.SkinnyTile):
+        return skinny.plan(kernel, tile, problem)
     a, b = kernel.inputs
     batch = a.get_size()[0] if len(a.get_size()) == 3 else sympy.S.One
     m, k, n = a.get_size()[-2], a.get_size()[-1], b.get_size()[-1]
