@@ -77,6 +77,11 @@ def override(**values: int) -> Iterator[None]:
         _overrides.reset(token)
 
 
+def forced(name: str) -> Any:
+    """The value that ``override`` forces for ``name``, or None."""
+    return _overrides.get().get(name)
+
+
 def device_reads_dominate() -> bool:
     """Whether reading memory again costs more than computing again: true of a GPU."""
     from vkinductor.runtime import context

@@ -28,6 +28,8 @@ _ALIGNMENT = {
     "uint": 4,
     "int64_t": 8,
     "uint64_t": 8,
+    "uvec2": 8,
+    "uvec4": 16,
 }
 
 # Text that makes a kernel need a GLSL extension beyond those of every kernel.
@@ -38,7 +40,10 @@ _EXTENSIONS = (
     (re.compile(r"\bcoopmat<"), "GL_KHR_memory_scope_semantics"),
     (re.compile(r"\bcoopMat\w+NV\b"), "GL_NV_cooperative_matrix2"),
     (re.compile(r"\bbfloat16_t\b"), "GL_EXT_bfloat16"),
+<<<<<<< HEAD
     (re.compile(r"\bgl_SubgroupI"), "GL_KHR_shader_subgroup_basic"),
+=======
+>>>>>>> w-attn
 )
 
 

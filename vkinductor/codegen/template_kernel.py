@@ -38,6 +38,7 @@ class VulkanTemplateBuffer(TemplateBuffer):
     ``plan(kernel)`` returns the template's name, its context, and the number of workgroups (a sympy expression).
     ``name``: what it computes, for the kernel's name. ``fuses``: whether what follows may go into its stores.
     ``uses``: an expression with the symbols that the plan reads and no size or stride of the node has.
+    ``also``: those of the inputs that the kernel writes, as further results.
     """
 
     def __init__(
@@ -48,12 +49,18 @@ class VulkanTemplateBuffer(TemplateBuffer):
         name: str = "matmul",
         fuses: bool = True,
         uses: Any = sympy.S.Zero,
+        also: Sequence[Any] = (),
     ) -> None:
         super().__init__(layout=layout, inputs=inputs, make_kernel_render=None)
         self.plan = plan
         self.kernel_name = name
         self.allow_epilogue_fusion = fuses
         self.uses = uses
+        nowhere = ir.NoneLayout(device=layout.device)
+        self.mutations = [ir.MutationOutput(nowhere, buffer, self) for buffer in also]
+
+    def get_outputs(self) -> list[Any]:
+        return [self, *self.mutations]
 
     def get_kernel_name(self) -> str:
         return self.kernel_name
@@ -130,11 +137,30 @@ class VulkanTemplateKernel(VulkanKernel):
 
         return load
 
+<<<<<<< HEAD
     def address(self, position: int) -> str:
         """GLSL of the address (uint64_t) of the first element of operand ``position``."""
         operand = self.inputs[position]
         var, nbytes = self.args.input(operand.get_name()), operand.get_dtype().itemsize
         return f"(uint64_t({var}) + uint64_t({self.size(operand.get_layout().offset)}) * {nbytes}ul)"
+=======
+    def result(self, position: int) -> Callable[[str, str], str]:
+        """A function from GLSL of an index and of a register to GLSL that stores this in operand ``position``, which is
+        one of the node's ``also`` and begins where its buffer does."""
+        operand = self.inputs[position]
+        var = self.args.input(operand.get_name())
+        self.written.add(var)
+        entry = glsl_type(operand.get_dtype())
+        address = f"uint64_t({var}) + uint64_t({{}}) * {entry.nbytes}ul"
+
+        def store(index: str, value: str) -> str:
+            place = f"{var}.d[{index}]"
+            if self.index_dtype != "int":
+                place = f"{entry.buffer}({address.format(index)}).d[0]"
+            return f"{place} = {entry.store.format(value)};"
+
+        return store
+>>>>>>> w-attn
 
     def size(self, expr: Any) -> str:
         """GLSL of a size or stride (sizes that vary become kernel arguments)."""
