@@ -40,10 +40,7 @@ _EXTENSIONS = (
     (re.compile(r"\bcoopmat<"), "GL_KHR_memory_scope_semantics"),
     (re.compile(r"\bcoopMat\w+NV\b"), "GL_NV_cooperative_matrix2"),
     (re.compile(r"\bbfloat16_t\b"), "GL_EXT_bfloat16"),
-<<<<<<< HEAD
     (re.compile(r"\bgl_SubgroupI"), "GL_KHR_shader_subgroup_basic"),
-=======
->>>>>>> w-attn
 )
 
 

@@ -137,13 +137,12 @@ class VulkanTemplateKernel(VulkanKernel):
 
         return load
 
-<<<<<<< HEAD
     def address(self, position: int) -> str:
         """GLSL of the address (uint64_t) of the first element of operand ``position``."""
         operand = self.inputs[position]
         var, nbytes = self.args.input(operand.get_name()), operand.get_dtype().itemsize
         return f"(uint64_t({var}) + uint64_t({self.size(operand.get_layout().offset)}) * {nbytes}ul)"
-=======
+
     def result(self, position: int) -> Callable[[str, str], str]:
         """A function from GLSL of an index and of a register to GLSL that stores this in operand ``position``, which is
         one of the node's ``also`` and begins where its buffer does."""
@@ -160,7 +159,6 @@ class VulkanTemplateKernel(VulkanKernel):
             return f"{place} = {entry.store.format(value)};"
 
         return store
->>>>>>> w-attn
 
     def size(self, expr: Any) -> str:
         """GLSL of a size or stride (sizes that vary become kernel arguments)."""
