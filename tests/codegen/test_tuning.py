@@ -28,7 +28,9 @@ from vkinductor.codegen.tuning.learned import nearest
 from vkinductor.codegen.tuning.results import KIND, Result, Results, Row, results
 from vkinductor.codegen.tuning.select import LOOKS, ROUNDS, select
 from vkinductor.codegen.tuning.tuner import NothingWorksError, tune
+from vkinductor.codegen.tuning.workspace import Runner
 from vkinductor.device.registry import registry
+from vkinductor.runtime.errors import DeviceLostError
 
 SMALL = DirectTile(tm=1, tn=1, blocks=16)
 MIDDLE = DirectTile(tm=2, tn=2, blocks=16)
@@ -376,6 +378,38 @@ def test_nothing_works() -> None:
         pytest.raises(NothingWorksError, match=match),
     ):
         tune(GEMM, small_problem(), seconds=20)
+
+
+def test_a_candidate_that_took_the_device_with_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Runner.result
+
+    def lose(self: Runner) -> torch.Tensor:
+        if self.built.launches[0].groups == (int(MIDDLE.groups(1, 32, 32)), 1, 1):
+            raise DeviceLostError("it is gone")
+        return run(self)
+
+    with offering(*TILES):
+        with monkeypatch.context() as patched:
+            patched.setattr(Runner, "result", lose)
+            with pytest.raises(DeviceLostError):
+                tune(GEMM, small_problem(), seconds=20)
+        found = tune(GEMM, small_problem(), seconds=20)
+        again = tune(GEMM, small_problem(), seconds=20)
+    for one in (found, again):
+        assert one is not None
+        assert {row.label: row.status for row in one.rows} == {
+            GEMM.label(SMALL): "ok",
+            GEMM.label(MIDDLE): "failed",
+            GEMM.label(LARGE): "ok",
+        }
+
+
+def test_a_mistake_of_the_tuner_fails_no_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = arguments(32, 32, 32)
+    monkeypatch.setattr(type(GEMM), "operation", lambda self, problem: 1 / 0)
+    with offering(*TILES), told() as warnings:
+        same(torch.compile(f, backend="vulkan", mode="max-autotune")(*on_device(args)), f(*args), rtol=1e-4, atol=1e-4)
+    assert "division by zero" in warnings[0]
 
 
 def test_one_candidate_is_no_choice() -> None:

@@ -241,6 +241,8 @@ def _missing(family: Any, problem: Any, arguments: argparse.Namespace) -> str:
     known = results()
     if not arguments.force and known.find(family, family.bucket(problem)) is not None:
         return ""
+    if arguments.force:
+        known.suspect(family, family.bucket(problem), set())
     state = ""
 
     def listener(done: int, total: int, what: str) -> None:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
-from .cooperative import WORKGROUP, CooperativeTile, SubgroupTile, WorkgroupTile, subgroup_tiles
+from .cooperative import WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
 from .problem import Problem
-from .tiles import TILED, DirectTile, Tile, TiledTile
+from .tiles import REGISTER, TILED, BlockTile, DirectTile, RegisterTile, Tile, TiledTile
 
 # What measurement chose for a problem on the open device, or None where it has not: filled in by the tuner.
 tuned: Callable[[Problem], Tile | None] | None = None
@@ -61,14 +61,14 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
             lanes = 64 if problem.k >= 256 else 16
             return [DirectTile(tm=m, tn=2, lanes=lanes, blocks=max(1, 128 // lanes))]
         return [DirectTile(tm=m, tn=1, lanes=1, blocks=128)]
-    tiles = [*WORKGROUP, *subgroup_tiles(info, problem.dtype), *TILED]
+    tiles = [*WORKGROUP, *subgroup_tiles(info, problem.dtype), *REGISTER, *TILED]
     split = [replace(tile, splits=s) for tile in tiles for s in splits(info, problem, tile)]
     return sorted(split, key=lambda tile: estimate(info, problem, tile))
 
 
 def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
     """Into how many parts the sum over k may be cut: only where there are few workgroups and a long sum."""
-    if not isinstance(tile, CooperativeTile) or problem.batch != 1:
+    if not isinstance(tile, BlockTile) or problem.batch != 1:
         return (1,)
     groups = tile.groups(1, problem.m, problem.n)
     most = min(16, problem.k // 256, 2 * compute_units(info) // max(groups, 1))
@@ -81,7 +81,7 @@ def compute_units(info: DeviceInfo) -> int:
 
 
 # Of the multiply-adds that a compute unit of an H100 does in a nanosecond on a large product; leads for other devices.
-_RATE = {WorkgroupTile: 1300.0, SubgroupTile: 1100.0, TiledTile: 60.0}
+_RATE = {WorkgroupTile: 1300.0, SubgroupTile: 1100.0, RegisterTile: 120.0, TiledTile: 60.0}
 _BYTES_A_NS = 2000.0
 _LAUNCH_NS = 3000.0
 

@@ -15,10 +15,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..types import glsl_type
 from .problem import Problem
-from .tiles import Tile
-
-# dtype -> (name in CooperativeShape, GLSL type)
-COMPONENTS = {torch.float16: ("float16", "float16_t"), torch.bfloat16: ("bfloat16", "bfloat16_t")}
+from .tiles import COMPONENTS, BlockTile
 
 
 def _has_component(info: DeviceInfo, dtype: torch.dtype) -> bool:
@@ -30,21 +27,10 @@ def _has_component(info: DeviceInfo, dtype: torch.dtype) -> bool:
 
 
 @dataclass(frozen=True)
-class CooperativeTile(Tile):
-    """A workgroup computes ``bm`` x ``bn`` in steps of ``bk``; blocks are counted down ``rows_together`` rows of them
-    before the next column. ``emulated``: by plain invocations, for tests on any device."""
+class CooperativeTile(BlockTile):
+    """Blocks of 16-bit operands with float sums. ``emulated``: by plain invocations, for tests on any device."""
 
-    bm: int
-    bn: int
-    bk: int
-    rows_together: int = field(default=8, kw_only=True)
     emulated: int = field(default=0, kw_only=True)
-
-    def groups(self, batch: Any, m: Any, n: Any) -> Any:
-        return batch * self.splits * ceildiv(m, self.bm) * ceildiv(n, self.bn)
-
-    def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
-        return {**super().values(info, problem), "component": COMPONENTS[problem.dtype][1]}
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,8 @@ from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
 from .choose import choose
-from .cooperative import CooperativeTile
 from .problem import Problem, describe
-from .tiles import DirectTile, Tile
+from .tiles import BlockTile, DirectTile, Tile
 
 aten = torch.ops.aten
 
@@ -37,7 +36,7 @@ def _strides(operand: Any) -> list[Any]:
     return strides if len(strides) == 3 else [sympy.S.Zero, *strides]
 
 
-def _operand(kernel: VulkanTemplateKernel, position: int, tile: CooperativeTile, problem: Problem) -> dict[str, Any]:
+def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, problem: Problem) -> dict[str, Any]:
     """What a template that brings whole tiles knows of an operand: the dimension that tiles lie ``along`` in memory and
     the ``other`` one that is not k, and whether every tile is ``full``, so that nothing needs a check."""
     is_a = position == 0
@@ -75,7 +74,7 @@ def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[st
         "n_width": next(width for width in (8, 4, 2, 1) if divides(width, n)),
         **tile.values(kernel.device_info, problem),
     }
-    if isinstance(tile, CooperativeTile):
+    if isinstance(tile, BlockTile):
         values["a"], values["b"] = (_operand(kernel, i, tile, problem) for i in range(2))
     else:
         values["a_strides"], values["b_strides"] = ([kernel.size(s) for s in _strides(x)] for x in (a, b))

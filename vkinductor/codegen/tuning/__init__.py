@@ -68,12 +68,12 @@ def _search(family: Family, problem: Any, known: Results) -> str | None:
         result = tune(family, problem, here.seconds, progress)
     except DeviceLostError:
         raise
-    except VulkanError as error:
+    except Exception as error:  # the heuristic is the answer to whatever keeps a problem from being measured
         result = None
         if isinstance(error, NothingWorksError) and error.late:
             here.untuned.append(about)
         else:
-            log.warning("tuning %s: %s", about, error)
+            log.warning("tuning %s: %s", about, error, exc_info=not isinstance(error, VulkanError))
     took = time.monotonic() - start
     here.left -= took
     if result is None:

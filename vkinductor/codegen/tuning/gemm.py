@@ -55,7 +55,7 @@ class Gemm:
     def estimate(self, info: DeviceInfo, problem: Problem, candidate: Tile) -> float:
         """Nanoseconds by codegen/gemm's model; of a kernel without blocks, whose candidates differ in what no simple
         model knows, the time to read the operands."""
-        if hasattr(candidate, "bm"):
+        if type(candidate) in choose._RATE:
             return choose.estimate(info, problem, candidate)
         return problem.batch * (problem.m + problem.n) * problem.k * problem.dtype.itemsize / choose._BYTES_A_NS
 

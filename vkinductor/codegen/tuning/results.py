@@ -21,7 +21,7 @@ from vkinductor.runtime.device import Device
 
 from .family import Bucket, Family, Size, version
 
-KIND, INDEX = "tuning", "tuning_index"
+KIND, INDEX, SUSPECTS = "tuning", "tuning_index", "tuning_suspects"
 # Part of every key: what is stored, and how.
 FORMAT = 1
 
@@ -105,6 +105,17 @@ class Results:
             self._indices[family.name] = index
             entries = [{"bucket": dataclasses.asdict(b), "choice": c} for b, c in index.values()]
             self.device.store.put(INDEX, self._key(family, "index"), json.dumps(entries).encode())
+
+    def suspects(self, family: Family, bucket: Bucket) -> set[str]:
+        """Candidates that were being run when a process ended: they may have taken it, or the device, with them."""
+        found = self._read(
+            self._key(family, f"suspects {bucket}"), lambda text: set(map(str, json.loads(text))), SUSPECTS
+        )
+        return found or set()
+
+    def suspect(self, family: Family, bucket: Bucket, labels: set[str]) -> None:
+        """What ``suspects`` is to return from now on."""
+        self.device.store.put(SUSPECTS, self._key(family, f"suspects {bucket}"), json.dumps(sorted(labels)).encode())
 
     def index(self, family: Family) -> dict[str, tuple[Bucket, str]]:
         """Bucket's text -> (bucket, choice), of all results of a family; read once."""

@@ -6,6 +6,7 @@ middle of a compilation. Pipelines are made on further threads while the first c
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -26,7 +27,7 @@ from ..eager.program import in_clean_thread
 from . import build, compare
 from .clock import Clock
 from .family import Family, Operation, pruned
-from .results import Result, Row
+from .results import Result, Row, results
 from .select import select
 from .workspace import Runner, Workspace
 
@@ -98,12 +99,14 @@ class _Tuning:
         self.rows: dict[str, Row] = {}
         self._listener = listener
         self._reference: torch.Tensor | None = None
+        self._suspects: set[str] = set()
         self._timed: set[str] = set()
 
     def result(self) -> Result | None:
         if len(self.candidates) < 2:
             return None
         operation = self.family.operation(self.problem)
+        self._suspects = results().suspects(self.family, self.family.bucket(self.problem))
         workspace = Workspace(self.device, operation)
         clock = Clock(self.device)
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="vkinductor-tuning")
@@ -171,6 +174,9 @@ class _Tuning:
         for candidate, label in zip(self.candidates, self.labels, strict=True):
             if futures and self.limit.left(_LOWERING) <= 0:
                 break
+            if label in self._suspects:
+                self._drop(label, "failed", "a process that ran it ended there")
+                continue
             self._tell(f"compiling {label}")
             try:
                 program = build.lower(operation, lambda c=candidate: self.family.forced(c))  # type: ignore[misc]
@@ -197,7 +203,8 @@ class _Tuning:
             label = left.pop(ready[0])
             try:
                 runner = Runner(ready[0].result(), workspace)
-                wrong = self._wrong(operation, workspace, runner)
+                with self._suspected(label):
+                    wrong = self._wrong(operation, workspace, runner)
             except DeviceLostError:
                 raise
             except CaptureRefused as error:
@@ -210,6 +217,20 @@ class _Tuning:
                 self._drop(label, "wrong", wrong)
                 continue
             yield label, runner
+
+    @contextlib.contextmanager
+    def _suspected(self, label: str) -> Iterator[None]:
+        """Around the first run of a candidate: if this process does not come back, the next one leaves it out."""
+        bucket = self.family.bucket(self.problem)
+        results().suspect(self.family, bucket, {*self._suspects, label})
+        try:
+            yield
+        except DeviceLostError:
+            raise
+        except BaseException:
+            results().suspect(self.family, bucket, self._suspects)
+            raise
+        results().suspect(self.family, bucket, self._suspects)
 
     def _wrong(self, operation: Operation, workspace: Workspace, runner: Runner) -> str | None:
         got = runner.result()
