@@ -24,6 +24,9 @@ from .problem import Problem, strides
 MOST_ROWS, ROWS = 32, 8
 MOST_QUERIES = 8
 
+# Floats in which the results of a workgroup's lines are summed, some rows at a time.
+AT_ONCE = 2048
+
 
 @dataclass(frozen=True)
 class DecodeTile:
@@ -37,20 +40,15 @@ class DecodeTile:
         """Keys of a piece."""
         return self.threads * self.each
 
-    def at_once(self, rows: int, width_v: int) -> int:
-        """Rows of the result that are summed over invocations at a time, in 8 KiB."""
-        return max(1, min(rows, 2048 // (max(1, self.threads // width_v) * width_v)))
-
-    def shared(self, rows: int, width: int, width_v: int) -> int:
+    def shared(self, rows: int, width: int) -> int:
         """Bytes of shared memory, at most."""
-        pool = self.at_once(rows, width_v) * self.threads * 8
-        return 4 * (rows * width + self.chunk * rows + 2 * self.threads + pool)
+        return 4 * (rows * width + self.chunk * rows + 2 * self.threads + max(AT_ONCE, 8 * self.threads))
 
-    def fits(self, info: DeviceInfo, rows: int, width: int, width_v: int) -> bool:
-        """Whether the device's limits hold it."""
+    def fits(self, info: DeviceInfo, rows: int, width: int, lanes: int) -> bool:
+        """Whether the device's limits hold it, and it ``lanes`` invocations a row of v."""
         limits = info.limits
         invocations = min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
-        return self.threads <= invocations and self.shared(rows, width, width_v) <= limits.max_shared_memory
+        return lanes <= self.threads <= invocations and self.shared(rows, width) <= limits.max_shared_memory
 
 
 # The first that fits and that gives the device enough workgroups is taken.
@@ -71,21 +69,24 @@ def rows_of(problem: Problem) -> int | None:
     return length * share if length * share <= MOST_ROWS else None
 
 
-def tile_of(info: DeviceInfo, problem: Problem) -> DecodeTile | None:
-    """A tile for ``problem``, None where it is for another template.
+def tile_of(info: DeviceInfo, problem: Problem, v: Any) -> DecodeTile | None:
+    """A tile for ``problem`` with the operand ``v``, None where it is for another template.
 
     heuristics.override(attention_decode=DecodeTile(...)) takes that one where it can, attention_decode=False none.
     """
+    if heuristics.forced("attention_decode") is False:
+        return None
+    return tile_with(info, problem, -(-problem.width_v // _width(v, problem.width_v)))
+
+
+def tile_with(info: DeviceInfo, problem: Problem, lanes: int) -> DecodeTile | None:
+    """The same where ``lanes`` invocations read a row of v."""
     forced = heuristics.forced("attention_decode")
-    if forced is False:
-        return None
     total = rows_of(problem)
-    if total is None:
+    if total is None or forced is False:
         return None
-    if forced is not None:
-        return forced
     rows = min(total, ROWS)
-    fitting = [t for t in TILES if t.fits(info, rows, problem.width, problem.width_v)]
+    fitting = [t for t in (TILES if forced is None else (forced,)) if t.fits(info, rows, problem.width, lanes)]
     pairs, keys = size_hint(problem.batch * problem.groups) * -(-total // rows), size_hint(problem.keys)
     for tile in fitting:
         if pairs * -(-keys // tile.chunk) >= 512:
@@ -124,7 +125,7 @@ def _plan_pieces(
         "each": tile.each,
         "rows": rows,
         "blocks": blocks,
-        "at_once": max(1, min(rows, 2048 // (lines * lanes * wide_v))),
+        "at_once": max(1, min(rows, AT_ONCE // (lines * lanes * wide_v))),
         "single": single,
         "kind": str(problem.dtype).removeprefix("torch."),
         "wide_k": wide_k,

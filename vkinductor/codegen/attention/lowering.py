@@ -11,13 +11,13 @@ from torch._inductor import lowering
 from torch._inductor.ir import FixedLayout, TensorBox
 from torch._inductor.utils import ceildiv
 
-from vkinductor.codegen.alignment import WIDEST, divides, vector_width
+from vkinductor.codegen.alignment import divides
 from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from vkinductor.runtime import context
 
 from .decode import decode, tile_of
-from .problem import Problem, heads_inside, operands, strides
-from .tiles import FmaTile, WorkgroupTile, chosen, fma_tile, padded, workgroup_tile
+from .problem import Problem, address, heads_inside, operands, strides
+from .tiles import FmaTile, WorkgroupTile, chosen, fma_tile, matrices, padded, workgroup_tile
 
 
 def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> tuple[str, dict[str, Any], Any]:
@@ -37,31 +37,16 @@ def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> 
     return "attention_forward.glsl.jinja", values, groups
 
 
-def _address(kernel: VulkanTemplateKernel, var: str, layout: Any, index: str) -> str:
-    """GLSL of the address of an element of a half-precision operand."""
-    return f"uint64_t({var}) + uint64_t({kernel.size(layout.offset)} + {index}) * 2ul"
-
-
 def _plan_workgroup(kernel: VulkanTemplateKernel, problem: Problem, tile: WorkgroupTile) -> tuple[str, dict[str, Any], Any]:
     masked = bool(problem.mask)
     node = kernel.node
     layouts = [x.get_layout() for x in (*kernel.inputs[:3], node)]
     names = [kernel.args.input(x.get_name()) for x in kernel.inputs[:3]] + [kernel.args.output(node.get_name())]
     kernel.written.add(names[3])
-    wide = all(vector_width(x, 3) * 2 == WIDEST for x in (*kernel.inputs[:3], node))
     known = sympy.sympify(problem.scale)
     rows_fit = divides(tile.bq, problem.queries), divides(tile.bk, problem.keys)
     columns_fit = padded(problem.width) == problem.width, padded(problem.width_v) == problem.width_v
-    values = problem.context(kernel) | {
-        "bq": tile.bq,
-        "bk": tile.bk,
-        "threads": tile.threads,
-        "hold": tile.hold,
-        "emulated": tile.emulated,
-        "padded": padded(problem.width),
-        "padded_v": padded(problem.width_v),
-        "element": "float16_t" if problem.dtype == torch.float16 else "bfloat16_t",
-        "align": WIDEST if wide else 2,
+    values = problem.context(kernel) | matrices(problem, tile, [*kernel.inputs[:3], node]) | {
         # A maximum of products is one of scores where the scale is positive.
         "premultiplied": masked or bool(known.free_symbols) or not known > 0,
         "whole": {
@@ -71,7 +56,7 @@ def _plan_workgroup(kernel: VulkanTemplateKernel, problem: Problem, tile: Workgr
             "o": rows_fit[0] and columns_fit[1],
         },
         **{
-            f"address_{x}": functools.partial(_address, kernel, name, layout)
+            f"address_{x}": functools.partial(address, kernel, name, layout)
             for x, name, layout in zip(("q", "k", "v", "out"), names, layouts, strict=True)
         },
         "load_mask": kernel.operand(3) if masked else None,
@@ -102,7 +87,7 @@ def forward(
     lse = _empty(q.get_size()[:3], torch.float32, device)
     layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
     with chosen(problem):
-        few, whole, plain = tile_of(info, problem), workgroup_tile(info, problem), fma_tile(info, problem)
+        few, whole, plain = tile_of(info, problem, inputs[2]), workgroup_tile(info, problem), fma_tile(info, problem)
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse
     if whole is not None:

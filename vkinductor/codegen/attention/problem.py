@@ -85,3 +85,8 @@ def strides(kernel: VulkanTemplateKernel, position: int, sizes: Any = None) -> l
     layout = kernel.inputs[position].get_layout()
     one = V.graph.sizevars.statically_known_equals
     return ["0" if one(n, 1) else kernel.size(s) for n, s in zip(layout.size, layout.stride, strict=True)]
+
+
+def address(kernel: VulkanTemplateKernel, var: str, layout: Any, index: str) -> str:
+    """GLSL of the address of an element of a half-precision operand; ``index`` is relative to its view."""
+    return f"uint64_t({var}) + uint64_t({kernel.size(layout.offset)} + {index}) * 2ul"

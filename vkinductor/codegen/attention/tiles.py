@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from vkinductor.codegen import heuristics
+from vkinductor.codegen.alignment import WIDEST, vector_width
 from vkinductor.codegen.compat import size_hint
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
@@ -121,18 +122,43 @@ WORKGROUP_TILES = (
 )
 
 
-def workgroup_tile(info: DeviceInfo, problem: Problem) -> WorkgroupTile | None:
+# Two matrices of scores and two of results, or one and two of their operands.
+BACKWARD_WORKGROUP_TILES = (
+    WorkgroupTile(bq=64, bk=64, threads=256),
+    WorkgroupTile(bq=64, bk=64, threads=128),
+    WorkgroupTile(bq=64, bk=32, threads=128),
+    WorkgroupTile(bq=32, bk=32, threads=128),
+)
+
+
+def matrices(problem: Problem, tile: WorkgroupTile, tensors: list[Any]) -> dict[str, Any]:
+    """What templates of whole-workgroup matrices call a tile, and the elements of what they read and write."""
+    wide = all(vector_width(x, 3) * 2 == WIDEST for x in tensors)
+    return dataclasses.asdict(tile) | {
+        "padded": padded(problem.width),
+        "padded_v": padded(problem.width_v),
+        "element": "float16_t" if problem.dtype == torch.float16 else "bfloat16_t",
+        "align": WIDEST if wide else 2,
+    }
+
+
+def workgroup_tile(
+    info: DeviceInfo,
+    problem: Problem,
+    tiles: tuple[WorkgroupTile, ...] = WORKGROUP_TILES,
+    name: str = "attention_workgroup",
+) -> WorkgroupTile | None:
     """A tile of whole-workgroup matrices for ``problem``; None where the device has none or the dtype is none of theirs.
 
-    heuristics.override(attention_workgroup=WorkgroupTile(...)) takes that one, attention_workgroup=False none.
+    heuristics.override(name=WorkgroupTile(...)) takes that one, name=False none.
     """
-    forced = heuristics.forced("attention_workgroup")
+    forced = heuristics.forced(name)
     if forced is not None:
         return forced or None
     if problem.dtype not in (torch.float16, torch.bfloat16):
         return None
     queries, rest = size_hint(problem.queries), size_hint(problem.batch * problem.heads)
-    fitting = [t for t in WORKGROUP_TILES if t.fits(info, problem.dtype, problem.width, problem.width_v)]
+    fitting = [t for t in tiles if t.fits(info, problem.dtype, problem.width, problem.width_v)]
     for tile in fitting:
         if queries > tile.bq // 2 and rest * -(-queries // tile.bq) >= 96:
             return tile

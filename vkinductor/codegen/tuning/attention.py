@@ -14,6 +14,7 @@ import torch
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import heuristics
+from ..alignment import WIDEST
 from ..attention import decode, tiles
 from ..attention.problem import Problem
 from ..compat import size_hint
@@ -62,8 +63,8 @@ class Attention:
         found = [self._by_rules(info, problem)]
         total = decode.rows_of(problem)
         if total is not None:
-            rows = min(total, decode.ROWS)
-            found += [Candidate("decode", t) for t in decode.TILES if t.fits(info, rows, width, width_v)]
+            rows, lanes = min(total, decode.ROWS), _lanes(problem)
+            found += [Candidate("decode", t) for t in decode.TILES if t.fits(info, rows, width, lanes)]
         if problem.dtype in (torch.float16, torch.bfloat16):
             both = [dataclasses.replace(t, hold=hold) for t in tiles.WORKGROUP_TILES for hold in (True, False)]
             found += [Candidate("workgroup", t) for t in both if t.fits(info, problem.dtype, width, width_v)]
@@ -71,7 +72,7 @@ class Attention:
         return found
 
     def _by_rules(self, info: DeviceInfo, problem: Problem) -> Candidate:
-        few = decode.tile_of(info, problem)
+        few = decode.tile_with(info, problem, _lanes(problem))
         if few is not None:
             return Candidate("decode", few)
         whole = tiles.workgroup_tile(info, problem)
@@ -109,6 +110,14 @@ class Attention:
         moved = sum(o.dtype.itemsize * _numel(o.size) for o in operands) + batch * heads * queries * width_v * itemsize
         flops = 2 * batch * heads * queries * keys * (width + width_v)
         return Operation(attention, tuple(operands), moved, flops // 2 if causal else flops, check, tolerance)
+
+
+def _lanes(problem: Problem) -> int:
+    """Invocations that read a row of aligned values."""
+    width = WIDEST // problem.dtype.itemsize
+    while problem.width_v % width:
+        width //= 2
+    return problem.width_v // width
 
 
 def _size(name: str, value: Any) -> Size:
