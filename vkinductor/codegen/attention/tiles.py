@@ -98,7 +98,7 @@ class WorkgroupTile:
         return self.bk if padded(width_v) % self.bk == 0 else padded(width_v)
 
 
-# What measurement chose for a problem, as arguments of heuristics.override ({} where it has not); filled in by the tuner.
+# What measurement chose for a problem, as arguments of heuristics.override, {} where it has not: set by the tuner.
 tuned: Callable[[Problem], dict[str, Any]] | None = None
 
 
