@@ -146,8 +146,8 @@ class Results:
     def _key(self, family: Family, what: str) -> str:
         info = self.device.info
         about = (FORMAT, family.name, what, info.uuid, info.driver_uuid, info.driver_version, version(family.sources))
-        # Limits are part of it because they can be lowered.
-        return repr((*about, info.limits, self.device.compiler.key()))
+        # Limits and features are part of it because they can be lowered.
+        return repr((*about, info.limits, info.features, self.device.compiler.key()))
 
 
 def results() -> Results:
