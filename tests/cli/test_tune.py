@@ -14,7 +14,7 @@ import torch
 
 import vkinductor
 from vkinductor.cli import main, tune
-from vkinductor.cli.tune import GemmSpec
+from vkinductor.cli.tune import AttentionSpec, GemmSpec
 from vkinductor.cli.tune_report import page
 from vkinductor.codegen.gemm import choose
 from vkinductor.codegen.gemm.tiles import DirectTile
@@ -51,8 +51,29 @@ def test_problems(text: str, spec: GemmSpec) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("2,8,128,64", AttentionSpec(2, 8, 8, 128, 128, 64, "float16", False)),
+        ("1,32/8,1/8192,128,bfloat16", AttentionSpec(1, 32, 8, 1, 8192, 128, "bfloat16", False)),
+        ("1,2,3,4,float32,causal", AttentionSpec(1, 2, 2, 3, 3, 4, "float32", True)),
+    ],
+)
+def test_attention_problems(text: str, spec: AttentionSpec) -> None:
+    assert tune.attention(text) == spec
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--attention", "1,2,3"], "is no attention: write B,H[/G],T[/S],D[,DTYPE[,causal]]"),
+        (["--attention", "1/1,2,3,4"], "is no attention"),
+        (["--attention", "1,2/2/2,3,4"], "is no attention"),
+        (["--attention", "1,2,3,4,float16,casual"], "is no attention"),
+        (["--attention", "1,a,3,4"], "is no attention"),
+        (["--attention", "1,0,3,4"], "sizes are at least 1"),
+        (["--attention", "1,2,3,4,int8"], "unknown dtype 'int8': choose one of float16, bfloat16, float32"),
+        (["--attention", "1,3/2,3,4"], "3 heads cannot share 2 heads of keys"),
+        (["--attention", "1,2,3,512"], "at most 256 columns"),
         (["--gemm", "4096,4096"], "is no matrix product: write [B,]M,N,K[,DTYPE[,LAYOUT]]"),
         (["--gemm", "1,2,3,4,5"], "is no matrix product"),
         (["--gemm", "a,b,c"], "is no matrix product"),
@@ -75,7 +96,7 @@ def test_arguments_that_do_not_parse(arguments: list[str], message: str, capsys:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to tune: name a program, or a problem with --gemm"),
+        ([], "nothing to tune: name a program, or a problem with --gemm or --attention"),
         (["nowhere.py"], "there is no program nowhere.py"),
         (["--force", __file__], "--force goes with problems"),
         (["--json", "/no/such/folder/x.json", "--gemm", "4,4,4"], "--json: the folder of /no/such/folder/x.json"),

@@ -19,6 +19,7 @@ from typing import Any
 from vkinductor.cli.progress import Progress
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int8")
+ATTENTION_DTYPES = ("float16", "bfloat16", "float32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 _BAR = 20
 
@@ -58,6 +59,48 @@ def gemm(text: str) -> GemmSpec:
     return GemmSpec(batch, m, n, k, dtype, layout)
 
 
+@dataclass(frozen=True)
+class AttentionSpec:
+    """One --attention."""
+
+    batch: int
+    heads: int
+    groups: int
+    queries: int
+    keys: int
+    width: int
+    dtype: str
+    causal: bool
+
+
+def attention(text: str) -> AttentionSpec:
+    """B,H[/G],T[/S],D[,DTYPE[,causal]]. Raises ArgumentTypeError."""
+    words = [word.strip() for word in text.split(",")]
+    shape = "write B,H[/G],T[/S],D[,DTYPE[,causal]], such as 1,32/8,1/8192,128,float16"
+    numbers = [word.split("/") for word in words[:4]]
+    sizes = [part.strip() for number in numbers for part in number]
+    if not 4 <= len(words) <= 6 or not all(size.isdecimal() for size in sizes):
+        raise argparse.ArgumentTypeError(f"{text!r} is no attention: {shape}")
+    if [len(n) > 1 for n in numbers][::3] != [False, False] or max(map(len, numbers)) > 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is no attention: {shape}")
+    if min(map(int, sizes)) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: sizes are at least 1")
+    (batch,), (heads, *groups), (queries, *keys), (width,) = [[int(n) for n in number] for number in numbers]
+    group = groups[0] if groups else heads
+    dtype, causal = [*words[4:], *("float16", "")[len(words) - 4 :]]
+    if dtype not in ATTENTION_DTYPES:
+        known = ", ".join(ATTENTION_DTYPES)
+        raise argparse.ArgumentTypeError(f"{text!r}: unknown dtype {dtype!r}: choose one of {known}")
+    if causal not in ("", "causal"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no attention: {shape}")
+    if heads % group:
+        raise argparse.ArgumentTypeError(f"{text!r}: {heads} heads cannot share {group} heads of keys")
+    if width > 256:
+        raise argparse.ArgumentTypeError(f"{text!r}: heads have at most 256 columns")
+    length = keys[0] if keys else queries
+    return AttentionSpec(batch, heads, group, queries, length, width, dtype, bool(causal))
+
+
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -79,6 +122,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[B,]M,N,K[,DTYPE[,LAYOUT]]",
         help="a matrix product (repeatable). DTYPE: float32 unless given. LAYOUT: n or t (transposed) for each "
         "operand, nn unless given; nt is nn.Linear",
+    )
+    add(
+        "--attention",
+        type=attention,
+        action="append",
+        default=[],
+        metavar="B,H[/G],T[/S],D[,DTYPE[,causal]]",
+        help="attention of B batches, H heads (G of keys and values), T queries (S keys), D columns a head "
+        "(repeatable). DTYPE: float16 unless given",
     )
     add("--seconds", type=_seconds, default=10.0, metavar="S", help="at most, about, for each problem (default 10)")
     add("--force", action="store_true", help="measure what is stored, too, and replace it (not for SCRIPT)")
@@ -120,12 +172,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _mistake(arguments: argparse.Namespace) -> str:
     """What is wrong with arguments that parse."""
-    if arguments.script is None and not arguments.gemm:
-        return "nothing to tune: name a program, or a problem with --gemm"
+    problems = arguments.gemm or arguments.attention
+    if arguments.script is None and not problems:
+        return "nothing to tune: name a program, or a problem with --gemm or --attention"
     if arguments.script is not None and not Path(arguments.script).is_file():
         return f"there is no program {arguments.script}"
-    if arguments.force and not arguments.gemm:
-        return "--force goes with problems (--gemm)"
+    if arguments.force and not problems:
+        return "--force goes with problems (--gemm, --attention)"
     for option in ("json", "report"):
         path = getattr(arguments, option)
         if path is not None and str(path) != "-" and not path.resolve().parent.is_dir():
@@ -169,10 +222,15 @@ def _problems(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
     """(family, problem) of everything named on the command line."""
     import torch
 
+    from vkinductor.codegen.tuning import attention
     from vkinductor.codegen.tuning.gemm import GEMM, problem_of
 
     for spec in arguments.gemm:
         yield GEMM, problem_of(spec.batch, spec.m, spec.n, spec.k, getattr(torch, spec.dtype), spec.layout)
+    for wanted in arguments.attention:
+        sizes = (wanted.batch, wanted.heads, wanted.groups, wanted.queries, wanted.keys, wanted.width)
+        dtype = getattr(torch, wanted.dtype)
+        yield attention.ATTENTION, attention.problem_of(*sizes, dtype, wanted.causal)
 
 
 def _missing(family: Any, problem: Any, arguments: argparse.Namespace) -> str:

@@ -74,13 +74,18 @@ def tile_of(info: DeviceInfo, problem: Problem, v: Any) -> DecodeTile | None:
 
     heuristics.override(attention_decode=DecodeTile(...)) takes that one where it can, attention_decode=False none.
     """
+    if heuristics.forced("attention_decode") is False:
+        return None
+    return tile_with(info, problem, -(-problem.width_v // _width(v, problem.width_v)))
+
+
+def tile_with(info: DeviceInfo, problem: Problem, lanes: int) -> DecodeTile | None:
+    """The same where ``lanes`` invocations read a row of v."""
     forced = heuristics.forced("attention_decode")
-    if forced is False:
-        return None
     total = rows_of(problem)
-    if total is None:
+    if total is None or forced is False:
         return None
-    rows, lanes = min(total, ROWS), -(-problem.width_v // _width(v, problem.width_v))
+    rows = min(total, ROWS)
     fitting = [t for t in (TILES if forced is None else (forced,)) if t.fits(info, rows, problem.width, lanes)]
     pairs, keys = size_hint(problem.batch * problem.groups) * -(-total // rows), size_hint(problem.keys)
     for tile in fitting:

@@ -17,7 +17,7 @@ from vkinductor.runtime import context
 
 from .decode import decode, tile_of
 from .problem import Problem, address, heads_inside, operands, strides
-from .tiles import FmaTile, WorkgroupTile, fma_tile, matrices, padded, workgroup_tile
+from .tiles import FmaTile, WorkgroupTile, chosen, fma_tile, matrices, padded, workgroup_tile
 
 
 def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> tuple[str, dict[str, Any], Any]:
@@ -96,14 +96,14 @@ def forward(
     size = [*q.get_size()[:3], v.get_size()[3]]
     lse = _empty(q.get_size()[:3], torch.float32, device)
     layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
-    few = tile_of(info, problem, inputs[2])
+    with chosen(problem):
+        few, whole, plain = tile_of(info, problem, inputs[2]), workgroup_tile(info, problem), fma_tile(info, problem)
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse
-    whole = workgroup_tile(info, problem)
     if whole is not None:
         plan = functools.partial(_plan_workgroup, problem=problem, tile=whole)
     else:
-        plan = functools.partial(_plan_fma, problem=problem, tile=fma_tile(info, problem))
+        plan = functools.partial(_plan_fma, problem=problem, tile=plain)
     results = [realized(lse)]
     fuses = whole is None
     out = VulkanTemplateBuffer(layout, [*inputs, *results], plan, name="attention", also=results, fuses=fuses)

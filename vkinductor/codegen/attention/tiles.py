@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +96,16 @@ class WorkgroupTile:
     def part(self, width_v: int) -> int:
         """Columns of the result that one matrix holds."""
         return self.bk if padded(width_v) % self.bk == 0 else padded(width_v)
+
+
+# What measurement chose for a problem, as arguments of heuristics.override, {} where it has not: set by the tuner.
+tuned: Callable[[Problem], dict[str, Any]] | None = None
+
+
+def chosen(problem: Problem) -> AbstractContextManager[Any]:
+    """Inside, ``problem`` takes the tile that measurement chose, unless a tile is forced."""
+    forced = any(heuristics.forced(f"attention_{kind}") is not None for kind in ("decode", "workgroup", "tile"))
+    return heuristics.override(**({} if forced or tuned is None else tuned(problem)))
 
 
 def padded(width: int) -> int:

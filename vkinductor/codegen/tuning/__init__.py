@@ -100,7 +100,15 @@ def fingerprint() -> str:
 
 def install() -> None:
     """Let every family ask ``choice``. Idempotent."""
+    from ..attention import tiles
     from ..gemm import choose
+    from .attention import ATTENTION
     from .gemm import GEMM
 
     choose.tuned = lambda problem: choice(GEMM, problem)
+
+    def attention(problem: Any) -> dict[str, Any]:
+        chosen = choice(ATTENTION, problem)
+        return {} if chosen is None else chosen.settings()
+
+    tiles.tuned = attention

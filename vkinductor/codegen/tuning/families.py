@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .attention import ATTENTION
 from .family import Family
 from .gemm import GEMM
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM,)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM, ATTENTION)}
