@@ -30,6 +30,7 @@ from vkinductor.codegen.tuning.select import LOOKS, ROUNDS, select
 from vkinductor.codegen.tuning.tuner import NothingWorksError, tune
 from vkinductor.codegen.tuning.workspace import Runner
 from vkinductor.device.registry import registry
+from vkinductor.runtime.deviceinfo import CooperativeShape
 from vkinductor.runtime.errors import DeviceLostError
 
 SMALL = DirectTile(tm=1, tn=1, blocks=16)
@@ -211,6 +212,37 @@ def test_hopeless_candidates_are_not_timed() -> None:
 
     # The heuristic's choice stays, whatever the model says of it.
     assert pruned(Estimated(), None, None) == [50.0, 10.0, 29.0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8], ids=str)
+@pytest.mark.parametrize("kind", ["discrete", "integrated", "cpu"])
+def test_candidates_of_a_gpu(kind: str, dtype: torch.dtype) -> None:
+    """On a device as NVIDIA's: known without a graph, each with a name and an estimate of its own."""
+    info = registry.open().runtime.info
+    shapes = tuple(
+        CooperativeShape(16, 16, 16, name, name, "float32", "float32", scope, flexible=size > 0, workgroup_size=size)
+        for name in ("float16", "bfloat16")
+        for scope, size in (("subgroup", 0), ("workgroup", 128), ("workgroup", 256))
+    )
+    names = ("cooperative_matrix", "vulkan_memory_model", "float16", "shader_bfloat16", "bfloat16_cooperative_matrix")
+    parts = ("", "_flexible_dimensions", "_tensor_addressing", "_per_element", "_reductions", "_conversions")
+    features = dict.fromkeys([*names, *(f"cooperative_matrix2{part}" for part in parts)], True)
+    gpu = dataclasses.replace(
+        info,
+        kind=kind,
+        cooperative_shapes=shapes,
+        max_cooperative_workgroup=256,
+        features=dataclasses.replace(info.features, **features),
+        limits=dataclasses.replace(info.limits, subgroup_size=32, subgroup_size_min=32, subgroup_size_max=32),
+    )
+    for sizes in ((1, 512, 512, 512), (1, 1, 512, 512), (1, 512, 4, 512), (1, 16, 512, 4096), (4, 33, 34, 35)):
+        for layout in ("nn", "nt", "tn"):
+            problem = problem_of(*sizes, dtype, layout)
+            found = pruned(GEMM, gpu, problem)
+            labels = [GEMM.label(tile) for tile in found]
+            assert len(set(labels)) == len(labels)
+            assert kind == "cpu" or min(sizes[1:3]) > 16 or len(labels) > 1
+            assert all(GEMM.estimate(gpu, problem, tile) > 0 for tile in found)
 
 
 # Comparing.

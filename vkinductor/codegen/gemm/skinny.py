@@ -52,7 +52,8 @@ class Skinny:
     @property
     def register(self) -> str:
         """GLSL type of a sum."""
-        return glsl_type(upcast_compute_type(self.dtype)).register
+        half = self.dtype in (torch.float16, torch.bfloat16)
+        return glsl_type(torch.float32 if half else self.dtype).register
 
 
 def skinny(problem: Problem) -> Skinny:
