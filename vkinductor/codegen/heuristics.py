@@ -211,12 +211,15 @@ def reduction(
     elif row_hint <= 32:
         lanes = _power_of_two_at_least(-(-row_hint // width))
     else:
+        kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
         lanes = max(32, _power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
+        # Workgroups of 512 and more leave room for one or two others, and nothing to do while they wait for each other:
+        # half the speed on an H200 (2048 x 8192 and 512 x 16384, float16).
+        lanes = min(lanes, max(256, _power_of_two_at_least(-(-row_hint // kept))))
         # Few long rows must not leave the device idle.
-        while lanes < largest and lanes * rows_hint < FEWEST_INVOCATIONS and 2 * lanes * width <= row_hint:
+        while lanes < largest and lanes * rows_hint < 2 * FEWEST_INVOCATIONS and 2 * lanes * width <= row_hint:
             lanes *= 2
         lanes = min(lanes, largest)
-        kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
         if lanes * kept < row_hint:
             lanes = min(512, largest)
     lanes = min(lanes, workgroup) if info.kind == "cpu" else lanes
