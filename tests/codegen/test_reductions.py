@@ -68,7 +68,7 @@ def test_a_layout_is_really_forced() -> None:
     from torch._inductor.utils import run_and_get_code
 
     x = torch.randn(4, 64, device="vulkan")
-    with heuristics.override(lanes=16, rows=2, elements=0):
+    with heuristics.override(lanes=16, rows=2, elements=0, width=1):
         _, (code,) = run_and_get_code(compiled(lambda x: x.softmax(-1)), x)
     assert "local_size_x = 32" in code
     assert "r0_index += 16" in code

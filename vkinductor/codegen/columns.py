@@ -26,8 +26,10 @@ def widen(
     across: Dimension,
     accesses: Sequence[Access],
 ) -> tuple[list[Section], list[str]] | None:
-    """``sections`` and ``hoisted``, the marked text of one column, for ``width`` neighbours along ``across``; None where
-    no access would be wide, or the row is walked more than once. ``indexing``: declarations on the first column."""
+    """``sections`` and ``hoisted``, the marked text of one column, for ``width`` neighbours along ``across``.
+
+    None where no access would be wide, or the row is walked more than once. ``indexing``: declarations on the column.
+    """
     if sum(bool(s.loop and s.body) for s in sections) != 1 or any("[" in line for line in hoisted):
         return None
     kept = {m[2]: m[1] for line in hoisted if (m := _KEPT.match(line))}

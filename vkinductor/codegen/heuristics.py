@@ -26,6 +26,9 @@ MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS, ELEMENTS_A_LANE = 32, 64, 16
 
 # Below this a kernel takes fewer elements an invocation: a large GPU runs a quarter of a million at a time.
 FEWEST_INVOCATIONS = 1 << 15
+# A CPU driver's cores take a workgroup each. Of Mesa 25's lavapipe the time of an elementwise kernel is mostly the
+# invocations': a million elements in 5 ms instead of 15 and more with eight of them at a time.
+FEWEST_INVOCATIONS_CPU = 1 << 11
 
 # On a CPU driver a lane is one slot of a SIMD register and a workgroup barrier is a loop over all lanes:
 # lanes are added only to shorten the serial sum, which also bounds its rounding error.
@@ -140,10 +143,10 @@ def pointwise_widths(info: DeviceInfo, narrowest: int, widest: int, numel_hint: 
 
     Sixteen bytes of the narrowest, but no more than two loads of the widest; fewer where that leaves a GPU idle.
     """
-    width = _overrides.get().get("width", 1 if info.kind == "cpu" else _full_width(narrowest, widest))
-    if "width" not in _overrides.get():
-        while width > 1 and numel_hint // width < FEWEST_INVOCATIONS:
-            width //= 2
+    width = _overrides.get().get("width", _full_width(narrowest, widest))
+    fewest = FEWEST_INVOCATIONS_CPU if info.kind == "cpu" else FEWEST_INVOCATIONS
+    while "width" not in _overrides.get() and width > 1 and numel_hint // width < fewest:
+        width //= 2
     return [w for w in (16, 8, 4, 2) if w <= width]
 
 
@@ -195,7 +198,7 @@ def reduction(
     forced = _overrides.get()
     largest = _max_workgroup(info)
     workgroup = min(256, largest)
-    width = min(forced.get("width", 1 if info.kind == "cpu" else 16), access.width)
+    width = min(forced.get("width", 16), access.width)
     width = min(width, forced.get("width", _full_width(access.narrowest, access.widest)))
     kept, batch = MAX_ELEMENTS_IN_REGISTERS, forced.get("batch", 1 if info.kind == "cpu" else 8)
     columns = bool(forced.get("columns", access.columns and info.kind != "cpu"))
@@ -213,12 +216,15 @@ def reduction(
     elif row_hint <= 32:
         lanes = _power_of_two_at_least(-(-row_hint // width))
     else:
+        kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
         lanes = max(32, _power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
+        # Workgroups of 512 and more leave room for one or two others, and nothing to do while they wait for each other:
+        # half the speed on an H200 (2048 x 8192 and 512 x 16384, float16).
+        lanes = min(lanes, max(256, _power_of_two_at_least(-(-row_hint // kept))))
         # Few long rows must not leave the device idle.
-        while lanes < largest and lanes * rows_hint < FEWEST_INVOCATIONS and 2 * lanes * width <= row_hint:
+        while lanes < largest and lanes * rows_hint < 2 * FEWEST_INVOCATIONS and 2 * lanes * width <= row_hint:
             lanes *= 2
         lanes = min(lanes, largest)
-        kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
         if lanes * kept < row_hint:
             lanes = min(512, largest)
     lanes = min(lanes, workgroup) if info.kind == "cpu" else lanes
