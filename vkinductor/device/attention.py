@@ -28,7 +28,7 @@ _forced: contextvars.ContextVar[bool | None] = contextvars.ContextVar("vkinducto
 # q [B, H, L, D], k [B, G, S, D], v [B, G, S, E], H a multiple of G (grouped queries). mask: bool (true where a key is
 # seen) or added to the scores, [B or 1, H or 1, L or 1, S or 1]. causal: query i sees keys up to i.
 # Returns the output [B, H, L, E] and the logarithm of each row's sum of exponentials, float32 [B, H, L], which is
-# infinite where a row sees nothing.
+# infinite where a row sees nothing. (The CPU has these, in double precision too, for tests.)
 _SCHEMA = "(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale) -> (Tensor, Tensor)"
 # The gradients of q, k and v.
 _BACKWARD_SCHEMA = (
@@ -74,7 +74,9 @@ def _wide(x: torch.Tensor) -> torch.Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def attention_composed(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+def attention_composed(
+    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """``vkinductor.attention`` in other operators: what it means, and how the CPU runs it."""
     heads = q.shape[1]
     scores = torch.matmul(_wide(q) * scale, _wide(_repeated(k, heads)).transpose(-2, -1))
@@ -83,7 +85,7 @@ def attention_composed(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: f
     seen = lse != -math.inf
     lse = torch.where(seen, lse, math.inf)
     out = torch.matmul(torch.exp(scores - lse[..., None]), _wide(_repeated(v, heads)))
-    return out.to(q.dtype).transpose(1, 2).contiguous().transpose(1, 2), lse.float()
+    return out.to(q.dtype).transpose(1, 2).contiguous().transpose(1, 2), lse
 
 
 def backward_composed(
@@ -217,7 +219,9 @@ def is_served(q: Any, k: Any, v: Any, mask: Any, dropout: float, causal: bool, g
         return False
     if (heads % k.shape[1] != 0) if grouped else (heads != k.shape[1]):
         return False
-    if mask is not None and not _mask_fits(mask, (batch, heads, length, k.shape[2]) if tensors[0].dim() == 4 else (batch, length, k.shape[2])):
+    if mask is not None and not _mask_fits(
+        mask, (batch, heads, length, k.shape[2]) if tensors[0].dim() == 4 else (batch, length, k.shape[2])
+    ):
         return False
     return is_faster()
 

@@ -137,7 +137,11 @@ def _plan_pieces(
         "v_strides": strides(kernel, 2),
         "mask_strides": strides(kernel, 3) if masked else None,
     }
-    return "attention_decode.glsl.jinja", values, problem.batch * problem.groups * ceildiv(problem.keys, tile.chunk) * blocks
+    return (
+        "attention_decode.glsl.jinja",
+        values,
+        problem.batch * problem.groups * ceildiv(problem.keys, tile.chunk) * blocks,
+    )
 
 
 def _plan_combine(

@@ -22,22 +22,28 @@ from .tiles import FmaTile, WorkgroupTile, fma_tile, matrices, padded, workgroup
 
 def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> tuple[str, dict[str, Any], Any]:
     masked = bool(problem.mask)
-    values = problem.context(kernel) | tile.context() | {
-        "load_q": kernel.operand(0),
-        "load_k": kernel.operand(1),
-        "load_v": kernel.operand(2),
-        "load_mask": kernel.operand(3) if masked else None,
-        "store_lse": kernel.result(3 + masked),
-        "q_strides": strides(kernel, 0),
-        "k_strides": strides(kernel, 1),
-        "v_strides": strides(kernel, 2),
-        "mask_strides": strides(kernel, 3) if masked else None,
-    }
+    values = (
+        problem.context(kernel)
+        | tile.context()
+        | {
+            "load_q": kernel.operand(0),
+            "load_k": kernel.operand(1),
+            "load_v": kernel.operand(2),
+            "load_mask": kernel.operand(3) if masked else None,
+            "store_lse": kernel.result(3 + masked),
+            "q_strides": strides(kernel, 0),
+            "k_strides": strides(kernel, 1),
+            "v_strides": strides(kernel, 2),
+            "mask_strides": strides(kernel, 3) if masked else None,
+        }
+    )
     groups = problem.batch * problem.heads * ceildiv(problem.queries, tile.bq)
     return "attention_forward.glsl.jinja", values, groups
 
 
-def _plan_workgroup(kernel: VulkanTemplateKernel, problem: Problem, tile: WorkgroupTile) -> tuple[str, dict[str, Any], Any]:
+def _plan_workgroup(
+    kernel: VulkanTemplateKernel, problem: Problem, tile: WorkgroupTile
+) -> tuple[str, dict[str, Any], Any]:
     masked = bool(problem.mask)
     node = kernel.node
     layouts = [x.get_layout() for x in (*kernel.inputs[:3], node)]
@@ -46,27 +52,31 @@ def _plan_workgroup(kernel: VulkanTemplateKernel, problem: Problem, tile: Workgr
     known = sympy.sympify(problem.scale)
     rows_fit = divides(tile.bq, problem.queries), divides(tile.bk, problem.keys)
     columns_fit = padded(problem.width) == problem.width, padded(problem.width_v) == problem.width_v
-    values = problem.context(kernel) | matrices(problem, tile, [*kernel.inputs[:3], node]) | {
-        # A maximum of products is one of scores where the scale is positive.
-        "premultiplied": masked or bool(known.free_symbols) or not known > 0,
-        "whole": {
-            "q": rows_fit[0] and columns_fit[0],
-            "k": rows_fit[1] and columns_fit[0],
-            "v": rows_fit[1] and columns_fit[1],
-            "o": rows_fit[0] and columns_fit[1],
-        },
-        **{
-            f"address_{x}": functools.partial(address, kernel, name, layout)
-            for x, name, layout in zip(("q", "k", "v", "out"), names, layouts, strict=True)
-        },
-        "load_mask": kernel.operand(3) if masked else None,
-        "store_lse": kernel.result(3 + masked),
-        "q_strides": strides(kernel, 0),
-        "k_strides": strides(kernel, 1),
-        "v_strides": strides(kernel, 2),
-        "out_strides": [kernel.size(s) for s in layouts[3].stride],
-        "mask_strides": strides(kernel, 3) if masked else None,
-    }
+    values = (
+        problem.context(kernel)
+        | matrices(problem, tile, [*kernel.inputs[:3], node])
+        | {
+            # A maximum of products is one of scores where the scale is positive.
+            "premultiplied": masked or bool(known.free_symbols) or not known > 0,
+            "whole": {
+                "q": rows_fit[0] and columns_fit[0],
+                "k": rows_fit[1] and columns_fit[0],
+                "v": rows_fit[1] and columns_fit[1],
+                "o": rows_fit[0] and columns_fit[1],
+            },
+            **{
+                f"address_{x}": functools.partial(address, kernel, name, layout)
+                for x, name, layout in zip(("q", "k", "v", "out"), names, layouts, strict=True)
+            },
+            "load_mask": kernel.operand(3) if masked else None,
+            "store_lse": kernel.result(3 + masked),
+            "q_strides": strides(kernel, 0),
+            "k_strides": strides(kernel, 1),
+            "v_strides": strides(kernel, 2),
+            "out_strides": [kernel.size(s) for s in layouts[3].stride],
+            "mask_strides": strides(kernel, 3) if masked else None,
+        }
+    )
     return "attention_workgroup.glsl.jinja", values, problem.batch * problem.heads * ceildiv(problem.queries, tile.bq)
 
 
