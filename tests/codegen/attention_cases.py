@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from compiled import compiled, on_device, same
 
 from vkinductor.codegen import heuristics
 from vkinductor.codegen.attention.tiles import WorkgroupTile
 from vkinductor.device import attention
-
-from compiled import compiled, on_device, same
 
 # Small, so that a problem has several blocks of rows and of keys.
 EMULATED = WorkgroupTile(bq=16, bk=16, threads=32, emulated=True)

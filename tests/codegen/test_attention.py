@@ -7,14 +7,13 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_cases import EMULATED, check, heads, sdpa, whole
+from compiled import compiled, dispatches, on_device, same
 
 import vkinductor
 from vkinductor.codegen.attention.tiles import FMA_TILES, WORKGROUP_TILES, WorkgroupTile
 from vkinductor.device import attention
 from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo, Features, Limits
-
-from attention_cases import EMULATED, check, heads, sdpa, whole
-from compiled import compiled, dispatches, on_device, same
 
 TEMPLATES = pytest.mark.parametrize("forced", [{}, {"attention_workgroup": EMULATED}], ids=["fma", "matrices"])
 
@@ -46,7 +45,7 @@ def test_the_widest_heads():
         assert dispatches(compiled(sdpa), *on_device([heads(1, 1, 20, 200) for _ in range(3)])) == 1
 
 
-@pytest.mark.parametrize("tile, dtype", enumerate([torch.float32, torch.bfloat16, torch.float16, torch.float32]))
+@pytest.mark.parametrize(("tile", "dtype"), enumerate([torch.float32, torch.bfloat16, torch.float16, torch.float32]))
 def test_each_tile(tile, dtype):
     with whole(attention_tile=tile):
         check(causal, *(heads(1, 2, 75, 24, dtype=dtype) for _ in range(3)))
@@ -156,7 +155,8 @@ def test_eager_and_three_dimensions():
         with whole():
             vkinductor.reset_stats()
             got = F.scaled_dot_product_attention(*on_device([q, k, v]))
-            assert vkinductor.stats()["dispatches"] == 1 and not vkinductor.stats()["fallbacks"]
+            assert vkinductor.stats()["dispatches"] == 1
+            assert not vkinductor.stats()["fallbacks"]
         same(got, want)
     mask = torch.rand(5, 20, 24) > 0.5
     with whole():

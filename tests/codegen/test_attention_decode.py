@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_cases import check, heads, sdpa, whole
+from compiled import compiled, dispatches, name_of, on_device, same
 
 from vkinductor.codegen.attention.decode import TILES, DecodeTile
 from vkinductor.runtime.deviceinfo import DeviceInfo, Limits
-
-from attention_cases import check, heads, sdpa, whole
-from compiled import compiled, dispatches, name_of, on_device, same
 
 SMALL = DecodeTile(threads=32, each=1)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=name_of)
@@ -18,7 +17,7 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.
 @DTYPES
 @pytest.mark.parametrize("tile", [SMALL, DecodeTile(64, 2)], ids=str)
 @pytest.mark.parametrize(
-    "share, length, width, width_v", [(1, 1, 16, 16), (4, 1, 64, 64), (3, 3, 20, 9), (2, 8, 32, 8)]
+    ("share", "length", "width", "width_v"), [(1, 1, 16, 16), (4, 1, 64, 64), (3, 3, 20, 9), (2, 8, 32, 8)]
 )
 def test_shapes(dtype, tile, share, length, width, width_v):
     q, k, v = heads(2, 2 * share, length, width), heads(2, 2, 77, width), heads(2, 2, 77, width_v)

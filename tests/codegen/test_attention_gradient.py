@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_cases import EMULATED, check_gradients, heads, sdpa, whole
+from compiled import compiled, name_of, on_device
 
 import vkinductor
 from vkinductor.codegen.attention.tiles import BACKWARD_TILES
 from vkinductor.device import attention
-
-from attention_cases import EMULATED, check_gradients, heads, sdpa, whole
-from compiled import compiled, name_of, on_device, same
 
 TEMPLATES = pytest.mark.parametrize("forced", [{}, {"attention_workgroup_backward": EMULATED}], ids=["fma", "matrices"])
 

@@ -1,8 +1,9 @@
 """Scaled dot product attention as one operator, where its kernels can do it; elsewhere torch's composition.
 
-torch decides for each device how `scaled_dot_product_attention` runs. Here that is a kernel on the device's autograd key,
-which eager calls, Dynamo's fake tensors and AOTAutograd's tracing all reach: it turns the call into ``vkinductor.attention``
-with ``vkinductor.attention_backward`` as its gradient, or hands it on. The kernels are codegen's.
+torch decides for each device how `scaled_dot_product_attention` runs. Here that is a kernel on the device's autograd
+key, which eager calls, Dynamo's fake tensors and AOTAutograd's tracing all reach: it turns the call into
+``vkinductor.attention``, with ``vkinductor.attention_backward`` as its gradient, or hands it on. The kernels are
+codegen's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from vkinductor.device.registry import DEVICE_NAME, registry
+from vkinductor.device.registry import DEVICE_NAME
 from vkinductor.runtime import context
 
 aten = torch.ops.aten

@@ -97,7 +97,7 @@ def _common(kernel: VulkanTemplateKernel, problem: Problem, total: int) -> dict[
 def _width(operand: Any, columns: int) -> int:
     width = vector_width(operand, 3)
     least = 1 if operand.get_dtype() == torch.float32 else 2
-    return width if width > least or (width == least > 1) and columns % width == 0 else 1
+    return width if width > least or ((width == least > 1) and columns % width == 0) else 1
 
 
 def _address(kernel: VulkanTemplateKernel, operand: Any) -> str:
