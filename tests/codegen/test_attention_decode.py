@@ -17,7 +17,7 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.
 @DTYPES
 @pytest.mark.parametrize("tile", [SMALL, DecodeTile(64, 2)], ids=str)
 @pytest.mark.parametrize(
-    "share, length, width, width_v", [(1, 1, 16, 16), (4, 1, 64, 64), (3, 3, 20, 9), (2, 8, 32, 8)]
+    ("share", "length", "width", "width_v"), [(1, 1, 16, 16), (4, 1, 64, 64), (3, 3, 20, 9), (2, 8, 32, 8)]
 )
 def test_shapes(dtype, tile, share, length, width, width_v):
     q, k, v = heads(2, 2 * share, length, width), heads(2, 2, 77, width), heads(2, 2, 77, width_v)

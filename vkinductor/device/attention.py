@@ -1,8 +1,9 @@
 """Scaled dot product attention as one operator, where its kernels can do it; elsewhere torch's composition.
 
-torch decides for each device how `scaled_dot_product_attention` runs. Here that is a kernel on the device's autograd key,
-which eager calls, Dynamo's fake tensors and AOTAutograd's tracing all reach: it turns the call into ``vkinductor.attention``
-with ``vkinductor.attention_backward`` as its gradient, or hands it on. The kernels are codegen's.
+torch decides for each device how `scaled_dot_product_attention` runs. Here that is a kernel on the device's autograd
+key, which eager calls, Dynamo's fake tensors and AOTAutograd's tracing all reach: it turns the call into
+``vkinductor.attention``, with ``vkinductor.attention_backward`` as its gradient, or hands it on. The kernels are
+codegen's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _forced: contextvars.ContextVar[bool | None] = contextvars.ContextVar("vkinducto
 # q [B, H, L, D], k [B, G, S, D], v [B, G, S, E], H a multiple of G (grouped queries). mask: bool (true where a key is
 # seen) or added to the scores, [B or 1, H or 1, L or 1, S or 1]. causal: query i sees keys up to i.
 # Returns the output [B, H, L, E] and the logarithm of each row's sum of exponentials, float32 [B, H, L], which is
-# infinite where a row sees nothing.
+# infinite where a row sees nothing. (The CPU has these, in double precision too, for tests.)
 _SCHEMA = "(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale) -> (Tensor, Tensor)"
 # The gradients of q, k and v.
 _BACKWARD_SCHEMA = (
@@ -85,7 +86,7 @@ def attention_composed(
     seen = lse != -math.inf
     lse = torch.where(seen, lse, math.inf)
     out = torch.matmul(torch.exp(scores - lse[..., None]), _wide(_repeated(v, heads)))
-    return out.to(q.dtype).transpose(1, 2).contiguous().transpose(1, 2), lse.float()
+    return out.to(q.dtype).transpose(1, 2).contiguous().transpose(1, 2), lse
 
 
 def backward_composed(

@@ -104,7 +104,7 @@ def backward(
 ) -> tuple[TensorBox, TensorBox, TensorBox]:  # fmt: skip
     """vkinductor.attention_backward: (dq, dk, dv). Sums go over blocks in order: the same bits at each call."""
     problem = Problem.of(q, k, v, mask, causal, scale)
-    device = q.get_device()
+    device = q.get_device_or_error()
     ops = lowering.lowerings
     product = ops[aten.mul](lowering.to_dtype(gradient, torch.float32), lowering.to_dtype(out, torch.float32))
     delta = ops[aten.sum](product, [-1])

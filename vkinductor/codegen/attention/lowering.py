@@ -91,7 +91,7 @@ def forward(
     """vkinductor.attention: (out, lse)."""
     problem = Problem.of(q, k, v, mask, causal, scale)
     info = context.get().info
-    device = q.get_device()
+    device = q.get_device_or_error()
     inputs = operands(q, k, v, mask)
     size = [*q.get_size()[:3], v.get_size()[3]]
     lse = _empty(q.get_size()[:3], torch.float32, device)

@@ -17,7 +17,7 @@ from vkinductor.codegen.template_kernel import VulkanTemplateKernel, laid_out
 class Problem:
     """Sizes of q [batch, heads, queries, width], k [batch, groups, keys, width] and v [batch, groups, keys, width_v].
 
-    ``mask``: "" (none), "bool" (true where a key is seen) or "bias" (added to the scores). The widths are fixed numbers;
+    ``mask``: "" (none), "bool" (true where a key is seen) or "bias" (added to the scores). The widths are fixed;
     everything else may vary.
     """
 

@@ -20,8 +20,8 @@ from .problem import Problem
 
 @dataclass(frozen=True)
 class FmaTile:
-    """A workgroup of ``tr`` x ``tc`` invocations computes ``bq`` rows, ``bk`` keys at a time; q and k pass through shared
-    memory in pieces of ``dc`` columns, v in pieces of ``vc`` rows."""
+    """A workgroup of ``tr`` x ``tc`` invocations computes ``bq`` rows, ``bk`` keys at a time; q and k pass through
+    shared memory in pieces of ``dc`` columns, v in pieces of ``vc`` rows."""
 
     bq: int
     bk: int
@@ -148,7 +148,7 @@ def workgroup_tile(
     tiles: tuple[WorkgroupTile, ...] = WORKGROUP_TILES,
     name: str = "attention_workgroup",
 ) -> WorkgroupTile | None:
-    """A tile of whole-workgroup matrices for ``problem``; None where the device has none or the dtype is none of theirs.
+    """A tile of whole-workgroup matrices for ``problem``; None where the device has none for it.
 
     heuristics.override(name=WorkgroupTile(...)) takes that one, name=False none.
     """
