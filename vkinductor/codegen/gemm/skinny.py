@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch._inductor.utils import ceildiv, upcast_compute_type
+from torch._inductor.utils import ceildiv
 from torch._inductor.virtualized import V
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
@@ -52,7 +52,7 @@ class Skinny:
     @property
     def register(self) -> str:
         """GLSL type of a sum."""
-        return glsl_type(upcast_compute_type(self.dtype)).register
+        return glsl_type(self.dtype).register
 
 
 def skinny(problem: Problem) -> Skinny:
@@ -297,7 +297,7 @@ def _types(info: DeviceInfo, tile: SkinnyTile, view: Skinny) -> dict[str, Any]:
         "cluster": cluster,
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
         "accumulator": view.register,
-        "zero": literal(0, upcast_compute_type(dtype)),
+        "zero": literal(0, dtype),
         "wrapped": f"{entry.wrap}(sum)" if entry.wrap else "sum",
         "w_type": load_type(dtype, width),
         "x_type": load_type(dtype, x_width),
