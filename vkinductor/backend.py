@@ -18,24 +18,27 @@ from torch import fx
 
 Compiled = Callable[..., Any]
 
-# torch.compile's mode -> Inductor configuration. Recording and tuning are the runtime's and the templates' own:
-# none of Inductor's CUDA graph or Triton autotuning settings applies.
+# torch.compile's mode -> Inductor configuration. Recording is the runtime's own and tuning ours (codegen/tuning): none
+# of Inductor's CUDA graph or Triton autotuning settings applies.
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "reduce-overhead": {},
-    "max-autotune": {},
-    "max-autotune-no-cudagraphs": {},
+    "max-autotune": {"vulkan.tune": True},
+    "max-autotune-no-cudagraphs": {"vulkan.tune": True},
 }
 
 
 # Options of our own -> the Inductor setting that carries each: it is part of the cache key and reaches the backward.
 # recording: partitions of kernels are recorded and replayed (codegen/recording.py).
-# fallback, check, check_bounds: compat.SETTINGS.
+# fallback, check, check_bounds, tune, tuning_seconds: compat.SETTINGS. torch.compile takes a mode or options, not both:
+# tune is what mode="max-autotune" does.
 OWN_OPTIONS: dict[str, str] = {
     "recording": "graph_partition",
     "fallback": "vulkan.fallback",
     "check": "vulkan.check",
     "check_bounds": "vulkan.check_bounds",
+    "tune": "vulkan.tune",
+    "tuning_seconds": "vulkan.tuning_seconds",
 }
 
 # The values that some of them take, as they are carried.
@@ -203,14 +206,15 @@ def _inductor(module: fx.GraphModule, inputs: Sequence[Any], patches: dict[str, 
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
-    from vkinductor.codegen import decompositions
+    from vkinductor.codegen import decompositions, tuning
     from vkinductor.runtime.errors import VulkanError, find
 
     @functools.wraps(compile_fx_inner)
     def inner(*args: Any, **kwargs: Any) -> Any:
         # Here, too, because the backward is compiled when it is first called, outside of `vulkan`.
         try:
-            return compile_fx_inner(*args, **kwargs)
+            with tuning.session():
+                return compile_fx_inner(*args, **kwargs)
         except Exception as error:
             ours = find(error, VulkanError)
             if ours is None or ours is error:

@@ -94,3 +94,41 @@ def test_a_reduction_of_a_product_takes_two() -> None:
     g = compiled(f)
     same(g(*args), f(*[a.cpu() for a in args]))
     assert dispatches(g, *args) == 2
+
+
+def test_loops_are_tried_anew_only_for_a_shared_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of a pointwise node and a reduction grow with the square of a model's layers."""
+    from torch._inductor.scheduler import SchedulerNode
+
+    if not hasattr(SchedulerNode, "apply_loop_reindexing"):
+        pytest.skip("this torch does not reindex loops")
+    tried = []
+    original = SchedulerNode.apply_loop_reindexing
+    monkeypatch.setattr(
+        SchedulerNode, "apply_loop_reindexing", lambda node, *args: (tried.append(node), original(node, *args))[1]
+    )
+
+    def attention(x: torch.Tensor, w: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = F.linear(F.rms_norm(x, x.shape[-1:]), w).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        return x + F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
+
+    def model(x: torch.Tensor, ws: list[torch.Tensor], length: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[1], device=x.device)
+        mask = (places[None] <= (places + length)[:, None])[None, None]
+        for w in ws:
+            x = attention(x, w, mask)
+        return x
+
+    counts = []
+    for layers in (1, 3):
+        tried.clear()
+        args = [
+            torch.randn(1, 9, 16),
+            [torch.randn(48, 16) / 4 for _ in range(layers)],
+            torch.zeros((), dtype=torch.int64),
+        ]
+        x, ws, length = args
+        got = compiled(model, dynamic=True)(*on_device([x]), on_device(ws), *on_device([length]))
+        same(got, model(x, ws, length), rtol=1e-4, atol=1e-4)
+        counts.append(len(tried))
+    assert counts[1] <= 3 * counts[0], counts

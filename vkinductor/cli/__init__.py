@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("vkinductor.cli.generate", "run a language model through torch.compile(backend='vulkan')"),
     "cache": ("vkinductor.cli.cache", "show, empty, pack and unpack the caches on disk"),
     "warm": ("vkinductor.cli.warm", "run a program to fill the caches, so that they can be shipped with it"),
+    "tune": ("vkinductor.cli.tune", "choose kernels by measuring them on this device, for a program or for problems"),
     "ops": ("vkinductor.cli.ops", "list operators: which run on the device, and why the others do not"),
     "conformance": ("vkinductor.cli.conformance", "check every operator that torch has samples for against the CPU"),
 }

@@ -70,7 +70,7 @@ def warm(script: Path, arguments: list[str], output: Path | None) -> dict[str, A
     from vkinductor.runtime import context
 
     before, start = cache.gather(), time.perf_counter()
-    code = _run_script(script, arguments)
+    code = run_script(script, arguments)
     seconds = time.perf_counter() - start
     if context.is_open():
         context.get().synchronize()
@@ -105,7 +105,7 @@ def describe(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _run_script(script: Path, arguments: list[str]) -> int:
+def run_script(script: Path, arguments: list[str]) -> int:
     """Run a program as `python SCRIPT ARGUMENTS` would; returns its exit code."""
     argv, path = sys.argv[:], sys.path[:]
     sys.argv, sys.path[0:0] = [str(script), *arguments], [str(script.resolve().parent)]

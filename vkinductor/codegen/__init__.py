@@ -18,7 +18,7 @@ def register() -> None:
         register_device_op_overrides,
     )
 
-    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, unsupported
+    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, tuning, unsupported, whole_rows
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -33,6 +33,7 @@ def register() -> None:
     compat.partition_kernels("vulkan")
     compat.replace_scans("vulkan", long_scans.create)
     compat.compare_any_strides()
+    compat.reindex_what_is_shared("vulkan")
     compat.keep_guards_apart()
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
@@ -43,3 +44,5 @@ def register() -> None:
     shapes.register()
     unsupported.register()
     online_softmax.register()
+    tuning.install()
+    whole_rows.register()

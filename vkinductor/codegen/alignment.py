@@ -7,9 +7,10 @@ of eager programs may begin anywhere.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import sympy
+from torch._inductor.ir import NonOwningLayout
 from torch._inductor.utils import get_dtype_size
 from torch._inductor.virtualized import V
 
@@ -24,7 +25,20 @@ def divides(n: int, expr: Any) -> bool:
 
 def begins_aligned(name: str) -> bool:
     """Whether buffer ``name`` begins at a multiple of WIDEST bytes."""
-    return name not in V.graph.unaligned_buffers
+    graph = V.graph
+    name = graph.scheduler.mutation_real_name.get(name, name) if graph.scheduler is not None else name
+    if name in graph.unaligned_buffers:
+        return False
+    if name in graph.constants:
+        constant = graph.constants[name]
+        return constant.storage_offset() * constant.element_size() % WIDEST == 0
+    if name in graph.graph_inputs:
+        return True
+    buffer = graph.try_get_buffer(name)
+    if buffer is None or not buffer.has_tensor_output():
+        return False
+    layout = cast(Any, buffer).layout
+    return not isinstance(layout, NonOwningLayout) or divides(WIDEST, layout.view.get_layout().offset)
 
 
 def vector_width(operand: Any, contiguous: int, widest: int = WIDEST) -> int:

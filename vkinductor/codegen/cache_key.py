@@ -1,8 +1,8 @@
 """What Inductor's graph caches must know of this package: which code wrote a cached graph, and for which device.
 
 Inductor asks every backend's graph pass for an identity and hashes it. The pass here leaves graphs as they are; its
-identity is the package's code, the device with its limits and features, the GLSL compiler, and the operators that
-users have registered.
+identity is the package's code, the device with its limits and features, the GLSL compiler, the operators that users
+have registered, and what tuning has found.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
 from vkinductor.device.registry import registry
 from vkinductor.runtime import context
+
+from . import tuning
 
 # The parts of the package that decide what generated code looks like and what it calls.
 _WRITERS = (
@@ -39,7 +41,7 @@ class CacheKey(CustomGraphModulePass):
 
     def uuid(self) -> Any:
         """The identity; the device's part is empty as long as none is open (then no graph is for it)."""
-        return (code_version(), device_version() if context.is_open() else "", users_version())
+        return (code_version(), device_version() if context.is_open() else "", users_version(), tuning.fingerprint())
 
 
 @functools.cache

@@ -21,6 +21,8 @@ import torch
 
 from vkinductor.runtime.errors import CacheError
 
+from . import tuning
+
 log = logging.getLogger(__name__)
 
 # Inductor's folders of cached graphs, under its cache folder.
@@ -93,7 +95,8 @@ def _guard_sizes(codecache: Any) -> None:
     def save_graph(key: str, compiled_graph: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> None:
         guarded = {s.node._expr for s in example_inputs if isinstance(s, torch.SymInt)}
         fixed = [s for s in _sizes(example_inputs) if s.node.expr.is_number and s.node._expr not in guarded]
-        if not fixed:
+        # What was to be tuned and had no time for it would stay as it is for good.
+        if not fixed and tuning.complete():
             save(key, compiled_graph, example_inputs, *args, **kwargs)
 
     codecache.GuardedCache._filter_backed_symints = classmethod(filter_backed_symints)

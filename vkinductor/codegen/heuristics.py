@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from . import loop_limit
+from .alignment import WIDEST
 
 # A lane keeps at most this many row elements in registers (the array is fully unrolled).
 MAX_ELEMENTS_IN_REGISTERS = 8
+
+# A GPU has enough registers for more of them: for so many values a lane in all, of the rows that a kernel reads, and
+# starts from so many elements.
+MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS, ELEMENTS_A_LANE = 32, 64, 16
+
+# Below this a kernel takes fewer elements an invocation: a large GPU runs a quarter of a million at a time.
+FEWEST_INVOCATIONS = 1 << 15
 
 # On a CPU driver a lane is one slot of a SIMD register and a workgroup barrier is a loop over all lanes:
 # lanes are added only to shorten the serial sum, which also bounds its rounding error.
@@ -47,7 +55,10 @@ class ReductionLayout:
     ``elements`` > 0: the row lives in registers, that many elements a lane (persistent reduction);
     0: each stage loops over the row again. ``chunk``: where the row is scanned, how many neighbouring elements a lane
     takes at a time. ``block``: where the row is sorted, its length rounded up to a power of two; ``ranked``: whether by
-    counting for each element those before it.
+    counting for each element those before it. ``width``: neighbours that a lane takes at a time, where they can be
+    loaded at once. ``batch``: elements that a loop over the row takes a pass, each ``lanes`` after the one before.
+    ``columns``: whether neighbouring invocations have neighbouring rows, because that is how these lie in memory, and
+    ``across``: how many rows an invocation has then.
     """
 
     lanes: int
@@ -56,6 +67,15 @@ class ReductionLayout:
     chunk: int = 1
     block: int = 0
     ranked: bool = False
+    width: int = 1
+    batch: int = 1
+    columns: bool = False
+    across: int = 1
+
+    @property
+    def step(self) -> int:
+        """Elements of a row that a lane takes at a time."""
+        return self.width * (1 if self.elements else self.batch)
 
     @property
     def workgroup(self) -> int:
@@ -68,7 +88,8 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 
 @contextlib.contextmanager
 def override(**values: int) -> Iterator[None]:
-    """Force a layout's numbers, ``workgroup``, ``reads_dominate``, ``scan_limit`` and ``scan_block``, ``sort_block``,
+    """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (the side of squares), ``columns``, ``subgroups``
+    (whether rows are folded in them), ``reads_dominate``, ``scan_limit`` and ``scan_block``, ``sort_block``,
     ``row_sort`` (the longest row) or ``ranked_row`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
@@ -77,11 +98,26 @@ def override(**values: int) -> Iterator[None]:
         _overrides.reset(token)
 
 
+def forced(name: str) -> Any:
+    """The value that ``override`` forces for ``name``, or None."""
+    return _overrides.get().get(name)
+
+
 def device_reads_dominate() -> bool:
     """Whether reading memory again costs more than computing again: true of a GPU."""
     from vkinductor.runtime import context
 
     return bool(_overrides.get().get("reads_dominate", context.get().info.kind != "cpu"))
+
+
+def longest_row_in_registers() -> int:
+    """Elements of a row of one operand that a workgroup keeps in registers; less where the layout is forced."""
+    from vkinductor.runtime import context
+
+    info, forced = context.get().info, _overrides.get()
+    most = MAX_ELEMENTS_IN_REGISTERS if info.kind == "cpu" else MAX_ELEMENTS_OF_GPU
+    lanes = min(256, _max_workgroup(info)) if info.kind == "cpu" else _max_workgroup(info)
+    return int(forced.get("lanes", lanes)) * int(forced.get("elements", most))
 
 
 def _power_of_two_at_least(n: int) -> int:
@@ -99,8 +135,58 @@ def pointwise(info: DeviceInfo) -> PointwiseLayout:
     return PointwiseLayout(workgroup)
 
 
+def pointwise_widths(info: DeviceInfo, narrowest: int, widest: int, numel_hint: int) -> list[int]:
+    """Elements an invocation, best first, of an elementwise kernel; they have ``narrowest`` to ``widest`` bytes.
+
+    Sixteen bytes of the narrowest, but no more than two loads of the widest; fewer where that leaves a GPU idle.
+    """
+    width = _overrides.get().get("width", 1 if info.kind == "cpu" else _full_width(narrowest, widest))
+    if "width" not in _overrides.get():
+        while width > 1 and numel_hint // width < FEWEST_INVOCATIONS:
+            width //= 2
+    return [w for w in (16, 8, 4, 2) if w <= width]
+
+
+def _full_width(narrowest: int, widest: int) -> int:
+    return max(1, min(2 * WIDEST // widest, WIDEST // narrowest))
+
+
+def tile_sides(info: DeviceInfo, narrowest: int) -> list[int]:
+    """Sides, best first, of the squares of transposing kernels: rows of 128 bytes. A CPU driver has caches."""
+    if "tile" in _overrides.get():
+        return [int(_overrides.get()["tile"])]
+    if info.kind == "cpu":
+        return []
+    return [64, 32] if narrowest <= 2 else [32, 64]
+
+
+def tails(numel_hint: int) -> bool:
+    """Whether a kernel may have a second body for the elements that do not fill a wide access."""
+    return bool(_overrides.get().get("tails", numel_hint >= 1 << 20))
+
+
+@dataclass(frozen=True)
+class RowAccess:
+    """What a reduction kernel moves of each row: bytes of the narrowest and the widest element among the contiguous
+    accesses, and how many of these read the whole row. ``width``: neighbours that lengths and strides allow.
+    ``columns``: elements with the same place in neighbouring rows are neighbours in memory, ``across`` of them so that
+    one access may take them."""
+
+    narrowest: int = 4
+    widest: int = 4
+    reads: int = 1
+    width: int = 1
+    columns: bool = False
+    across: int = 1
+
+
 def reduction(
-    info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int, passes_within: int = 0
+    info: DeviceInfo,
+    row: int | None,
+    row_hint: int,
+    rows_hint: int,
+    passes_within: int = 0,
+    access: RowAccess = RowAccess(),
 ) -> ReductionLayout:
     """Layout of a reduction over rows of ``row`` elements (None when symbolic; then ``row_hint``).
 
@@ -109,17 +195,34 @@ def reduction(
     forced = _overrides.get()
     largest = _max_workgroup(info)
     workgroup = min(256, largest)
-    if info.kind == "cpu":
+    width = min(forced.get("width", 1 if info.kind == "cpu" else 16), access.width)
+    width = min(width, forced.get("width", _full_width(access.narrowest, access.widest)))
+    kept, batch = MAX_ELEMENTS_IN_REGISTERS, forced.get("batch", 1 if info.kind == "cpu" else 8)
+    columns = bool(forced.get("columns", access.columns and info.kind != "cpu"))
+    across = forced.get("across", min(4, access.across) if info.kind != "cpu" else 1) if columns else 1
+    if columns:
+        # Neighbouring rows of 128 bytes or more; lanes until each has eight elements, or more to fill the device.
+        wide_rows = 32 if across > 1 else max(32, min(64, 128 // access.narrowest))
+        lanes = max(1, min(16, largest // wide_rows, _power_of_two_at_least(row_hint) // 8))
+        while lanes < min(16, row_hint) and lanes * (rows_hint // across) < FEWEST_INVOCATIONS:
+            lanes *= 2
+        workgroup = wide_rows * lanes
+    elif info.kind == "cpu":
         lanes = _power_of_two_at_least(-(-row_hint // CPU_ELEMENTS_A_LANE))
         workgroup = min(64, workgroup)
     elif row_hint <= 32:
-        lanes = _power_of_two_at_least(row_hint)
+        lanes = _power_of_two_at_least(-(-row_hint // width))
     else:
-        # Four elements a lane, but never so few lanes that few long rows leave the device idle.
-        lanes = max(32, _power_of_two_at_least(-(-row_hint // 4)))
-        if row_hint > 4 * workgroup:
-            workgroup = min(1024 if row_hint > 16384 else 512, largest)
-    lanes = loop_limit.lanes(info, min(lanes, workgroup), largest, row_hint, passes_within)
+        lanes = max(32, _power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
+        # Few long rows must not leave the device idle.
+        while lanes < largest and lanes * rows_hint < FEWEST_INVOCATIONS and 2 * lanes * width <= row_hint:
+            lanes *= 2
+        lanes = min(lanes, largest)
+        kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
+        if lanes * kept < row_hint:
+            lanes = min(512, largest)
+    lanes = min(lanes, workgroup) if info.kind == "cpu" else lanes
+    lanes = loop_limit.lanes(info, lanes, largest, row_hint, passes_within)
     lanes = forced.get("lanes", lanes)
     workgroup = max(workgroup, lanes)
     rows = forced.get("rows", max(1, workgroup // lanes))
@@ -127,9 +230,27 @@ def reduction(
         while rows > 1 and rows // 2 >= rows_hint:
             rows //= 2
     elements = 0
-    if row is not None and -(-row // lanes) <= MAX_ELEMENTS_IN_REGISTERS:
-        elements = -(-row // lanes)
-    return ReductionLayout(lanes, rows, forced.get("elements", elements))
+    if row is not None:
+        elements = -(-row // (lanes * width)) * width
+        elements = elements if elements <= max(kept, width) and across == 1 else 0
+    elements = forced.get("elements", elements)
+    elements = -(-elements // width) * width
+    batch = 1 if width > 1 else batch
+    return ReductionLayout(lanes, rows, elements, width=width, batch=batch, columns=columns, across=across)
+
+
+def fold_subgroup(info: DeviceInfo, layout: ReductionLayout, registers: Sequence[str]) -> int:
+    """Invocations a subgroup where the lanes of a row are folded by exchange within subgroups; 0 where through shared
+    memory alone. ``registers``: the GLSL types of what is folded."""
+    limits, lanes = info.limits, layout.lanes
+    size = limits.subgroup_size
+    wanted = _overrides.get().get("subgroups", info.kind != "cpu")
+    fixed = limits.subgroup_size_min == size == limits.subgroup_size_max
+    if not (wanted and fixed and info.features.subgroup_shuffle and lanes > 1) or layout.columns or layout.block:
+        return 0
+    if layout.chunk > 1 or layout.workgroup % size or lanes > size * size:
+        return 0
+    return 0 if set(registers) & {"double", "int64_t", "uint64_t"} else size
 
 
 def longest_row(info: DeviceInfo, layout: ReductionLayout) -> int | None:

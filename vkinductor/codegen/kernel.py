@@ -7,6 +7,7 @@ scopes; the skeleton (bounds, grid, lanes, loops) is a Jinja template. Launching
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 from collections.abc import Callable
@@ -25,12 +26,14 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import heuristics, index_errors, loop_limit, row_sorts, scans, search
+from . import columns, heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize
+from .alignment import WIDEST, begins_aligned, divides
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
 from .printer import GlslPrinter
 from .ranges import split_whole
 from .reductions import ARG_REDUCTIONS, reduction
+from .row_access import row_access
 from .sections import Section, hoist
 from .source import KernelText, assemble
 from .types import convert, glsl_type, literal
@@ -103,6 +106,8 @@ class VulkanKernel(SIMDKernel):
         self.accumulators = IndentedBuffer()
         self.combines = IndentedBuffer()
         self.row_stores = IndentedBuffer()
+        self.step_begins = IndentedBuffer()
+        self.step_ends = IndentedBuffer()
         self.scalar_arguments: dict[str, torch.dtype] = {}
         self.shared: dict[tuple[str, int], str] = {}
         self.accumulator_ids = itertools.count()
@@ -111,6 +116,8 @@ class VulkanKernel(SIMDKernel):
         self.row_sort: row_sorts.RowSort | None = None
         self.written: set[str] = set()
         self.index_checks: list[index_errors.Check] = []
+        self.tile: tiles.Tile | None = None
+        self.accesses: dict[tuple[bool, str, torch.dtype, str], vectorize.Access] = {}
         self.scheduled: Any = ()  # the scheduler nodes of this launch
         self.reduces = self.features.is_reduction()
         if self.reduces:
@@ -124,7 +131,8 @@ class VulkanKernel(SIMDKernel):
             elif self.features.contains_op("scan"):
                 self.layout = heuristics.scan(self.device_info, static, *hints)
             else:
-                self.layout = heuristics.reduction(self.device_info, static, *hints, self.passes_within)
+                access = row_access(self.features.scheduler_nodes(), rows, row)
+                self.layout = heuristics.reduction(self.device_info, static, *hints, self.passes_within, access)
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)
 
@@ -186,7 +194,6 @@ class VulkanKernel(SIMDKernel):
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         var = self.args.input(name)
         dtype = V.graph.get_dtype(name)
-        entry = glsl_type(dtype)
         if V.graph.is_unspec_arg(name):
             # A Python number that Dynamo turned into a zero-dimensional CPU tensor: passed by value.
             self.scalar_arguments[var] = dtype
@@ -196,8 +203,23 @@ class VulkanKernel(SIMDKernel):
         index = self.prepare_indexing(index)
         if index.is_Integer and index.is_negative:
             index = sympy.S.Zero  # behind a mask that is never true; GLSL refuses a constant that is out of range
-        text = entry.load.format(self.element(var, index, dtype))
+        text = self._access(name, var, index, dtype, store=False)
         return self.cse.generate(self.loads, text, dtype=upcast_compute_type(dtype), shape=())
+
+    def _access(self, name: str, var: str, index: sympy.Expr, dtype: torch.dtype, store: bool) -> str:
+        """Element ``index`` of buffer ``name``, marked for vectorize.py."""
+        text = self.index_to_str(index)
+        key = (store, var, dtype, text)
+        access = self.accesses.get(key)
+        if access is None:
+            number, aligned = len(self.accesses), all(map(begins_aligned, self._sharing(name)))
+            access = self.accesses[key] = vectorize.Access(number, var, dtype, index, text, aligned, store)
+        return access.mark(self.element(var, index, dtype))
+
+    def _sharing(self, name: str) -> list[str]:
+        """The buffers that begin where ``name`` does: those that are updated in place."""
+        shared = self.args.inplace_buffers.get(name)
+        return [name, *getattr(shared, "other_names", ())]
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         line = self._store_line(name, index, value, mode)
@@ -214,10 +236,9 @@ class VulkanKernel(SIMDKernel):
         self._note_checked(name, index)
         index = self.prepare_indexing(index)
         dtype = V.graph.get_dtype(name)
-        entry = glsl_type(dtype)
         if mode is not None:
             return self._atomic(mode, var, index, dtype, value)
-        return f"{self.element(var, index, dtype)} = {entry.store.format(as_dtype(value, dtype))};"
+        return f"{self._access(name, var, index, dtype, store=True)} = {as_dtype(value, dtype)};"
 
     def _atomic(self, mode: str, var: str, index: sympy.Expr, dtype: torch.dtype, value: CSEVariable) -> str:
         text = as_dtype(value, upcast_compute_type(dtype))
@@ -303,7 +324,11 @@ class VulkanKernel(SIMDKernel):
         values = list(value) if isinstance(value, (tuple, list)) else [value]
         # A loop over the row runs an unknown number of times.
         serial = self.layout.elements or sys.maxsize
-        rule = reduction(str(reduction_type), dtype, source, index_dtype, serial)
+        if reduction_type == "welford_reduce" and self.layout.elements:
+            results: Any = self._two_pass_variance(source, values[0])
+            self.cse.reduction_cache[key] = results
+            return results
+        rule = reduction(str(reduction_type), dtype, source, index_dtype, serial, self.layout.step)
         texts = [as_dtype(v, rule.dtypes[min(i, len(rule.dtypes) - 1)]) for i, v in enumerate(values)]
         if reduction_type in ARG_REDUCTIONS and len(texts) == 1:
             texts.append(f"{self.index_dtype}(r0_index)")
@@ -311,8 +336,19 @@ class VulkanKernel(SIMDKernel):
         picked = ARG_REDUCTIONS[reduction_type][1] if reduction_type in ARG_REDUCTIONS else tuple(range(len(names)))
         results = tuple(self._row_value(names[i], rule.dtypes[i]) for i in picked)
         result = results[0] if len(results) == 1 else results
-        self.cse.reduction_cache[key] = result  # type: ignore[assignment]
+        self.cse.reduction_cache[key] = result
         return result
+
+    def _two_pass_variance(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable, CSEVariable]:
+        """(mean, sum of squared deviations, weight) of a row that stays in registers: no division an element."""
+        rule = reduction("sum", dtype, dtype, torch.int32, self.layout.elements, self.layout.step)
+        weight = literal(float(self.features.reduction_numel), dtype)
+        mean = self._row_value(f"{self._accumulate(rule, [as_dtype(value, dtype)])[0]} / {weight}", dtype)
+        self.cut_row([])
+        text = f"({as_dtype(value, dtype)} - {mean})"
+        deviation = self.cse.generate(self.compute, text, dtype=dtype, shape=())
+        squares = self._row_value(self._accumulate(rule, [f"{deviation} * {deviation}"])[0], dtype)
+        return mean, squares, self._row_value(weight, dtype)
 
     def _accumulate(self, rule: Any, values: list[str]) -> list[str]:
         names = [f"acc{next(self.accumulator_ids)}" for _ in rule.dtypes]
@@ -321,6 +357,9 @@ class VulkanKernel(SIMDKernel):
             self.accumulators.writeline(f"{register} {name} = {identity};")
         for line in rule.update(names, values):
             self.compute.writeline(line)
+        if rule.begin_step is not None:
+            self.step_begins.writelines(rule.begin_step(names))
+            self.step_ends.writelines(rule.end_step(names))
         if rule.finish is not None:
             for line in rule.finish(names):
                 self.combines.writeline(line)
@@ -334,7 +373,8 @@ class VulkanKernel(SIMDKernel):
             other = [f"other{i}" for i in range(len(names))]
             text = render(
                 "fold.glsl.jinja",
-                lanes=self.layout.lanes,
+                layout=self.layout,
+                subgroup=heuristics.fold_subgroup(self.device_info, self.layout, registers),
                 slots=slots,
                 other=other,
                 combine=rule.combine(names, other),
@@ -417,12 +457,15 @@ class VulkanKernel(SIMDKernel):
             after=self.combines,
             row=self.row_stores,
             parts=self.parts,
+            begin=self.step_begins,
+            end=self.step_ends,
         )
         if section.any():
             self.pending.append(section)
             self.parts = []
             self.loop_indexing, self.loads, self.compute, self.stores = (IndentedBuffer() for _ in range(4))
             self.accumulators, self.combines, self.row_stores = (IndentedBuffer() for _ in range(3))
+            self.step_begins, self.step_ends = IndentedBuffer(), IndentedBuffer()
 
     @property
     def atomics(self) -> Any:
@@ -440,6 +483,7 @@ class VulkanKernel(SIMDKernel):
         self.codegen_body()
         sections = [section.resolve(self) for section in self.pending]
         pointers, fields, nbytes = self._arguments()
+        accesses = list(self.accesses.values())
         numels = {
             tree.prefix: self._numel(tree.prefix, tree.numel)
             for tree in self.range_trees
@@ -454,17 +498,28 @@ class VulkanKernel(SIMDKernel):
         }
         if self.reduces:
             hoisted = hoist(sections, max(1, self.layout.elements))
-            text, per_group = "reduction.glsl.jinja", self.layout.rows
+            widened = None
+            if self.layout.across > 1 and divides(self.layout.across, self.features.numel) and not self.index_checks:
+                widened = columns.widen(
+                    sections, hoisted, common["indexing"], self.layout.across, self._along_x, accesses
+                )
+            if widened is not None:
+                (sections, hoisted), width = widened, 1
+            else:
+                self.layout = dataclasses.replace(self.layout, across=1)
+                width = self._vectorize_rows(sections, accesses)
+            text, per_group = "reduction.glsl.jinja", self.layout.rows * self.layout.across
             functions = [scan.glsl() for scan in self.scans]
             shared = [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()]
             if self.row_sort is not None:
                 functions.append(self.row_sort.functions())
                 shared += self.row_sort.shared(self.layout.rows)
             specific = {
-                "lanes": self.layout.lanes,
-                "rows": self.layout.rows,
-                "elements": self.layout.elements,
-                "unroll": self._unrolled(sections),
+                "layout": self.layout,
+                "subgroup": heuristics.fold_subgroup(self.device_info, self.layout, []),
+                "width": width,
+                "unroll": self._unrolled(sections, width),
+                "whole": self._whole_rows(),
                 "rnumel": numels["r0_"],
                 "hoisted": hoisted,
                 "sections": sections,
@@ -472,18 +527,89 @@ class VulkanKernel(SIMDKernel):
                 "shared": shared,
             }
         else:
-            text, per_group = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
+            text, workgroup = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
             body = [line for s in sections for line in s.body]
-            specific = {"workgroup": self.pointwise_layout.workgroup, "body": body}
+            lines = [*common["indexing"], *body]
+            self.tile = self._find_tile(lines, accesses)
+            wide = None if self.tile is not None else self._vectorize_elements(lines, accesses)
+            per_group = workgroup * (wide.width if wide is not None else 1)
+            numel = self.features.numel
+            if self.tile is not None:
+                text, per_group = "tile.glsl.jinja", 1
+            specific = {
+                "tile": self.tile,
+                "workgroup": workgroup,
+                "wide": wide,
+                "tail": wide is not None and not divides(wide.width, numel),
+                "body": vectorize.scalar(body, accesses),
+            }
         values = {**common, **specific}
         return assemble(text, layout, self.device_info, values, per_group, sorted(self.written), nbytes)
 
-    def _unrolled(self, sections: list[Section]) -> int:
+    @property
+    def _along_x(self) -> vectorize.Dimension:
+        (tree,) = [tree for tree in self.range_trees if tree.prefix == "x"]
+        return vectorize.Dimension("xindex", self.index_dtype, tree, self.range_tree_nodes)
+
+    def _find_tile(self, lines: list[str], accesses: list[vectorize.Access]) -> tiles.Tile | None:
+        """The tile of an elementwise kernel that reads across what it writes."""
+        sizes = [access.dtype.itemsize for access in accesses]
+        sides = heuristics.tile_sides(self.device_info, min(sizes, default=4))
+        if not sides or self.index_checks:
+            return None
+        widths = [width for width in (8, 4, 2) if width * min(sizes) <= WIDEST]
+        shared = self.device_info.limits.max_shared_memory
+        return tiles.find(lines, self._along_x, accesses, widths, sides, shared)
+
+    def _vectorize_elements(self, lines: list[str], accesses: list[vectorize.Access]) -> vectorize.Wide | None:
+        """The body of an elementwise kernel for several elements an invocation; None where one is better."""
+        dimension, tree = self._along_x, self._along_x.tree
+        sizes = [access.dtype.itemsize for access in accesses]
+        if self.index_checks or not sizes:
+            return None
+        widths = heuristics.pointwise_widths(self.device_info, min(sizes), max(sizes), size_hint(tree.numel))
+        whole = [width for width in widths if divides(width, tree.numel)]
+        if not whole or whole[0] < widths[0]:
+            # Elements left over cost a second body: not for small kernels, nor where half the width has none.
+            whole = widths if heuristics.tails(size_hint(tree.numel)) and not whole else whole
+        found = vectorize.best(whole, lambda width: [vectorize.vectorize(lines, width, dimension, accesses)])
+        return None if found is None else found[1][0]
+
+    def _vectorize_rows(self, sections: list[Section], accesses: list[vectorize.Access]) -> int:
+        """Rewrite ``sections`` for several neighbours of the row a step, where that is better; how many."""
+        (tree,) = [tree for tree in self.range_trees if prefix_is_reduction(tree.prefix)]
+        dimension = vectorize.Dimension("r0_index", self.index_dtype, tree, self.range_tree_nodes)
+        loops = [section for section in sections if section.loop and section.body]
+        width, found = self.layout.width, None
+        if width > 1 and not self.index_checks and not any(section.parts for section in self.pending):
+            found = vectorize.best(
+                [width], lambda width: [vectorize.vectorize(s.body, width, dimension, accesses) for s in loops]
+            )
+        for section in sections:
+            section.row = vectorize.scalar(section.row, accesses)
+            section.after = vectorize.scalar(section.after, accesses)
+            if found is None or not section.loop:
+                section.body = vectorize.scalar(section.body, accesses)
+        if found is None:
+            return 1
+        for section, wide in zip(loops, found[1], strict=True):
+            section.wide = wide
+        return width
+
+    def _whole_rows(self) -> bool:
+        """Whether every invocation has a row, and all of its elements are there."""
+        layout = self.layout
+        step = layout.lanes * (layout.elements or layout.step)
+        return divides(layout.rows * layout.across, self.features.numel) and divides(
+            step, self.features.reduction_numel
+        )
+
+    def _unrolled(self, sections: list[Section], width: int) -> int:
         """Elements that a pass of the loops over the row takes."""
         if self.layout.elements:
             return 1
         loops = sum(s.loop or bool(pending.parts) for s, pending in zip(sections, self.pending, strict=True))
-        row, lanes = self.features.reduction_numel, self.layout.lanes
+        row, lanes = self.features.reduction_numel, self.layout.lanes * width * self.layout.batch
         longest = heuristics.longest_row(self.device_info, self.layout)
         if longest is not None:
             V.graph.sizevars.guard_or_false(sympy.Le(row, longest))
@@ -554,6 +680,7 @@ class VulkanKernel(SIMDKernel):
         wrapper: Any = V.graph.wrapper_code
         items = [tree.numel for tree in self.range_trees if tree.prefix == "x"]
         text = wrapper.codegen_python_sizevar(items[0]) if items else "1"
+        text = text if self.tile is None else str(self.tile.count)
         wrapper.write_kernel_call(name, self.launch_arguments(name), text)
         self.check_results(name)
 
@@ -583,20 +710,25 @@ class PendingSection:
     after: IndentedBuffer
     row: IndentedBuffer
     parts: list[Part]
+    begin: IndentedBuffer
+    end: IndentedBuffer
 
     def any(self) -> bool:
         """Whether there is anything in it."""
         return bool(self.parts) or any(bool(b) for b in (self.before, *self.body, self.after, self.row))
 
     def resolve(self, kernel: VulkanKernel) -> Section:
-        """Its final text."""
+        """Its text, in which the accesses of a body are still marked."""
         if self.parts:
             indexing, *rest = self.body
             bodies = [[line for b in body for line in _lines(b)] for body in (*(p.body for p in self.parts), rest)]
+            bodies = [vectorize.scalar(body, list(kernel.accesses.values())) for body in bodies]
+            bodies[-1] = [*_lines(self.begin), *bodies[-1], *_lines(self.end)]
             carries, loop = scans.section(kernel, _lines(indexing), bodies, [p.scan for p in self.parts])
             return Section(False, [*_lines(self.before), *carries, *loop], [], _lines(self.after), _lines(self.row))
         body = [line for buffer in self.body for line in _lines(buffer)]
-        return Section(self.loop, _lines(self.before), body, _lines(self.after), _lines(self.row))
+        around = _lines(self.begin), _lines(self.end)
+        return Section(self.loop, _lines(self.before), body, _lines(self.after), _lines(self.row), *around)
 
 
 def scalar_kind(dtype: torch.dtype) -> str:

@@ -37,10 +37,10 @@ class Kernel:
 
     ``fields`` are the argument block's fields in call order; ``writes`` the pointers written; ``nbytes`` the bytes
     behind each field where they are known when the kernel is generated (None otherwise);
-    ``per_group`` items of x a workgroup covers.
+    ``per_group`` items of x a workgroup covers; ``subgroup_size`` of full subgroups, where it needs them.
     """
 
-    __slots__ = ("fields", "glsl", "name", "nbytes", "per_group", "run", "writes")
+    __slots__ = ("fields", "glsl", "name", "nbytes", "per_group", "run", "subgroup_size", "writes")
 
     run: Callable[..., None]
 
@@ -53,6 +53,7 @@ class Kernel:
         nbytes: tuple[int | None, ...],
         per_group: int,
         glsl: str,
+        subgroup_size: int | None = None,
     ) -> None:
         self.name = name
         self.fields = fields
@@ -60,6 +61,7 @@ class Kernel:
         self.nbytes = nbytes
         self.per_group = per_group
         self.glsl = glsl
+        self.subgroup_size = subgroup_size
         self.run = self._first_run
         prefetch(self)
 
@@ -75,8 +77,15 @@ class Kernel:
     def source(self) -> KernelSource:
         """What the runtime compiles."""
         layout = ArgumentLayout(self.fields)
-        inline = layout.inline(context.get().info.limits)
-        return KernelSource(name=self.name, glsl=self.glsl, layout=layout, inline_args=inline)
+        info = context.get().info
+        return KernelSource(
+            name=self.name,
+            glsl=self.glsl,
+            layout=layout,
+            inline_args=layout.inline(info.limits),
+            subgroup_size=self.subgroup_size,
+            full_subgroups=self.subgroup_size is not None and info.features.compute_full_subgroups,
+        )
 
     def _build(self) -> Callable[..., None]:
         device = context.get()

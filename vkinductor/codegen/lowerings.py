@@ -12,9 +12,10 @@ from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
+from vkinductor.device import attention as attention_operators
 from vkinductor.device import operators
 
-from . import ctc, library_operators, loop_limit, scatters
+from . import attention, ctc, library_operators, loop_limit, scatters
 from .convolution import convolution, convolution_backward
 from .gemm import addmm, mm
 from .log_sums import logcumsumexp
@@ -36,7 +37,12 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
 }
 
 # Operators of our own, which Inductor has no lowering of.
-_OWN: dict[Any, Callable[..., Any]] = {operators.ctc_states: ctc.states, operators.draw: library_operators.draw}
+_OWN: dict[Any, Callable[..., Any]] = {
+    attention_operators.attention: attention.forward,
+    attention_operators.attention_backward: attention.backward,
+    operators.ctc_states: ctc.states,
+    operators.draw: library_operators.draw,
+}
 
 # Overload packet -> function from Inductor's lowering to ours.
 _AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .heuristics import MAX_ELEMENTS_IN_REGISTERS, device_reads_dominate
+from .heuristics import device_reads_dominate, longest_row_in_registers
 
 
 def wanted(match: Any) -> bool:
@@ -22,8 +22,7 @@ def wanted(match: Any) -> bool:
     row = 1
     for d in dim if isinstance(dim, (list, tuple)) else (dim,):
         row = row * x.shape[d]
-    # 256 lanes is what a reduction of a long row starts from.
-    return not isinstance(row, int) or row > 256 * MAX_ELEMENTS_IN_REGISTERS
+    return not isinstance(row, int) or row > longest_row_in_registers()
 
 
 def _dims(match: Any) -> Any:

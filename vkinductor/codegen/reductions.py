@@ -7,6 +7,7 @@ memory) is the kernel's and fold.glsl.jinja's.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from .types import glsl_type, is_float, literal
 
 Statements = list[str]
 
-# More float32 additions in a row than this, and the sum is compensated: their rounding errors add up to units.
+# More float32 additions one after the other than this, and the sum is compensated: their rounding errors add up to
+# units.
 SERIAL_SUM = 8
 
 
@@ -26,7 +28,8 @@ class Reduction:
 
     ``dtypes``: register dtypes of the accumulators; ``identities``: their GLSL start values;
     ``update(acc, values)`` and ``combine(acc, other)`` give statements that fold into ``acc``. The last
-    ``private`` accumulators stay in their lane: ``finish`` folds them into the others before lanes combine.
+    ``private`` accumulators stay in their lane: ``finish`` folds them into the others before lanes combine. A lane
+    takes the elements of a step together: ``begin_step`` and ``end_step`` are statements around them.
     """
 
     dtypes: tuple[torch.dtype, ...]
@@ -35,6 +38,8 @@ class Reduction:
     combine: Callable[[Sequence[str], Sequence[str]], Statements]
     private: int = 0
     finish: Callable[[Sequence[str]], Statements] | None = None
+    begin_step: Callable[[Sequence[str]], Statements] | None = None
+    end_step: Callable[[Sequence[str]], Statements] | None = None
 
 
 def _simple(dtype: torch.dtype, identity: str, expression: str) -> Reduction:
@@ -72,6 +77,21 @@ def _compensated_sum() -> Reduction:
         return [f"{acc[0]} += vk_isfinite({acc[1]}) ? {acc[1]} : 0.0;"]
 
     return Reduction((torch.float32,) * 2, ("0.0", "0.0"), update, combine, private=1, finish=finish)
+
+
+def _stepwise_sum(steps: int) -> Reduction:
+    """A float32 sum of the sums of ``steps`` steps: compensated where these are many."""
+    rule = _compensated_sum() if steps > SERIAL_SUM else _simple(torch.float32, "0.0", "{a} + {b}")
+
+    def part(acc: Sequence[str]) -> str:
+        return f"{acc[0]}_step"
+
+    return dataclasses.replace(
+        rule,
+        update=lambda acc, values: [f"{part(acc)} = {part(acc)} + {values[0]};"],
+        begin_step=lambda acc: [f"float {part(acc)} = 0.0;"],
+        end_step=lambda acc: rule.update(acc, [part(acc)]),
+    )
 
 
 def _extreme_identity(dtype: torch.dtype, largest: bool) -> str:
@@ -206,17 +226,19 @@ ARG_REDUCTIONS = {
 }
 
 
-def reduction(kind: str, dtype: torch.dtype, source: torch.dtype, index_dtype: torch.dtype, serial: int) -> Reduction:
+def reduction(
+    kind: str, dtype: torch.dtype, source: torch.dtype, index_dtype: torch.dtype, serial: int, step: int = 1
+) -> Reduction:
     """The reduction Inductor calls ``kind``, accumulating in register dtype ``dtype`` over ``source`` values.
 
-    ``serial`` is how many elements a lane folds one after the other; ``index_dtype`` is that of the indices an
-    arg-reduction keeps. Raises NotImplementedError for a kind that has no row here.
+    ``serial`` is how many elements a lane folds one after the other, ``step`` of them at a time; ``index_dtype`` is
+    that of the indices an arg-reduction keeps. Raises NotImplementedError for a kind that has no row here.
     """
     if kind in ARG_REDUCTIONS:
         return _arg_extremum(source, ARG_REDUCTIONS[kind][0], index_dtype)
     match kind:
         case "sum" if serial > SERIAL_SUM and dtype == torch.float32:
-            return _compensated_sum()
+            return _stepwise_sum(serial // step) if step > 1 else _compensated_sum()
         case "sum":
             return _simple(dtype, literal(0, dtype), "{a} + {b}")
         case "prod":

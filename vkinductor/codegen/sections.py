@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .types import REGISTERS
+from .vectorize import Wide
 
 _DECLARATION = re.compile(rf"^(\s*)({'|'.join(REGISTERS)}) (tmp\d+)( = |;)")
 # Values inside a mask have other names (tmp_m0) and never leave it.
@@ -23,13 +24,17 @@ _NAME = re.compile(r"\btmp\d+\b")
 @dataclass
 class Section:
     """``before`` and ``after`` run at function scope, ``body`` in the section's own scope, ``row`` once a row
-    at the end (a flat scope too)."""
+    at the end (a flat scope too). ``begin`` and ``end`` go around the elements of a step. ``wide``: the body for
+    several elements at once, instead."""
 
     loop: bool
     before: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
     row: list[str] = field(default_factory=list)
+    begin: list[str] = field(default_factory=list)
+    end: list[str] = field(default_factory=list)
+    wide: Wide | None = None
 
 
 def declared(lines: Iterable[str]) -> dict[str, str]:

@@ -36,9 +36,14 @@ _ALIGNMENT = {
 _EXTENSIONS = (
     (re.compile(r"\bvk_atomic_add_f32_native\b"), "GL_EXT_shader_atomic_float"),
     (re.compile(r"\bvk_atomic_\w+64\b|\batomicCompSwap\(Buffer_uint64_t\b"), "GL_EXT_shader_atomic_int64"),
+    (re.compile(r"\bcoopmat<"), "GL_KHR_cooperative_matrix"),
+    (re.compile(r"\bcoopmat<"), "GL_KHR_memory_scope_semantics"),
+    (re.compile(r"\bcoopMat\w+NV\b"), "GL_NV_cooperative_matrix2"),
+    (re.compile(r"\bbfloat16_t\b"), "GL_EXT_bfloat16"),
     (re.compile(r"\bgl_(?:NumSubgroups|Subgroup\w+)\b"), "GL_KHR_shader_subgroup_basic"),
     (re.compile(r"\bsubgroupAdd\("), "GL_KHR_shader_subgroup_arithmetic"),
     (re.compile(r"\bsubgroupClusteredAdd\("), "GL_KHR_shader_subgroup_clustered"),
+    (re.compile(r"\bsubgroupShuffleXor\("), "GL_KHR_shader_subgroup_shuffle"),
 )
 
 
@@ -47,7 +52,8 @@ class KernelText:
     """A generated kernel: its GLSL, argument layout, and how many items of x one workgroup covers.
 
     ``writes`` names the pointer arguments the kernel may write (the others are only read); ``nbytes`` holds the bytes
-    behind each argument, None where that varies or the argument is no pointer.
+    behind each argument, None where that varies or the argument is no pointer. ``subgroup_size``: of the full subgroups
+    that it is written for; None: any.
     """
 
     glsl: str
@@ -55,23 +61,29 @@ class KernelText:
     per_group: int
     writes: tuple[str, ...]
     nbytes: tuple[int | None, ...]
+    subgroup_size: int | None = None
 
     def python(self) -> str:
         """The expression that defines the kernel in a generated wrapper (see launch.kernel)."""
         plain = "\\" not in self.glsl and "'''" not in self.glsl  # a user's GLSL may hold either
         glsl = f"'''\n{self.glsl}'''" if plain else repr(f"\n{self.glsl}")
+        subgroups = "" if self.subgroup_size is None else f"subgroup_size={self.subgroup_size}, "
         return (
             f"vulkan_kernel(KERNEL_NAME, fields={self.layout.fields!r}, writes={self.writes!r}, "
-            f"nbytes={self.nbytes!r}, per_group={self.per_group}, glsl={glsl})"
+            f"nbytes={self.nbytes!r}, per_group={self.per_group}, {subgroups}glsl={glsl})"
         )
 
 
-def _float_controls(features: Features) -> str:
-    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to."""
-    return float_controls(
+def _float_controls(features: Features, halves: bool) -> str:
+    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to; with ``halves``, let it round
+    them itself (see lib/convert.glsl)."""
+    halves = halves and features.float16 and features.rounding_rte_f16 and features.denorm_preserve_f16
+    controls = float_controls(
         signed_zero_inf_nan_preserve=32 if features.signed_zero_inf_nan_preserve_f32 else None,
         denorm_preserve=32 if features.denorm_preserve_f32 else None,
+        rounding_mode_rte=16 if halves else None,
     )
+    return f"{controls}#define HALF_RTE\n" if halves else controls
 
 
 def assemble(
@@ -86,7 +98,7 @@ def assemble(
     """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
     values = {
         **context,
-        "float_controls": _float_controls(info.features),
+        "float_controls": "",
         "arguments": layout.glsl(layout.inline(info.limits)),
         "library": "",
         "extensions": [],
@@ -95,7 +107,8 @@ def assemble(
     draft = render(template, **values)
     values["library"] = library(set(_FUNCTION.findall(draft)) & library_functions())
     draft += values["library"]
+    values["float_controls"] = _float_controls(info.features, "vk_round_f16" in draft)
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
     text = render(template, **values)
-    return KernelText(text, layout, per_group, tuple(writes), tuple(nbytes))
+    return KernelText(text, layout, per_group, tuple(writes), tuple(nbytes), context.get("subgroup_size"))

@@ -24,10 +24,13 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from vkinductor.runtime.abi import ArgumentLayout
 
+from .alignment import begins_aligned
 from .compat import mark_value_expressions
 from .kernel import VulkanKernel
+from .ops import as_dtype
 from .source import KernelText, assemble
 from .types import glsl_type
+from .vectorize import scalar
 
 
 class VulkanTemplateBuffer(TemplateBuffer):
@@ -36,6 +39,7 @@ class VulkanTemplateBuffer(TemplateBuffer):
     ``plan(kernel)`` returns the template's name, its context, and the number of workgroups (a sympy expression).
     ``name``: what it computes, for the kernel's name. ``fuses``: whether what follows may go into its stores.
     ``uses``: an expression with the symbols that the plan reads and no size or stride of the node has.
+    ``also``: those of the inputs that the kernel writes, as further results.
     """
 
     def __init__(
@@ -46,12 +50,18 @@ class VulkanTemplateBuffer(TemplateBuffer):
         name: str = "matmul",
         fuses: bool = True,
         uses: Any = sympy.S.Zero,
+        also: Sequence[Any] = (),
     ) -> None:
         super().__init__(layout=layout, inputs=inputs, make_kernel_render=None)
         self.plan = plan
         self.kernel_name = name
         self.allow_epilogue_fusion = fuses
         self.uses = uses
+        nowhere = ir.NoneLayout(device=layout.device)
+        self.mutations = [ir.MutationOutput(nowhere, buffer, self) for buffer in also]
+
+    def get_outputs(self) -> list[Any]:
+        return [self, *self.mutations]
 
     def get_kernel_name(self) -> str:
         return self.kernel_name
@@ -71,12 +81,28 @@ class VulkanTemplateBuffer(TemplateBuffer):
         return symbols if unbacked_only else symbols | self.uses.free_symbols
 
 
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One store of an epilogue: the GLSL line, its index, what is stored (a register expression) and where.
+
+    ``aligned``: whether that buffer begins at a multiple of 16 bytes.
+    """
+
+    line: str
+    index: str
+    value: str
+    pointer: str
+    dtype: torch.dtype
+    aligned: bool
+
+
 class VulkanTemplateKernel(VulkanKernel):
     """One template with its epilogue."""
 
     def __init__(self, node: VulkanTemplateBuffer) -> None:
         self.node = node
         self.workgroups: Any = 1
+        self.results: list[Result] = []
         numel = sympy_product(node.get_size())
         super().__init__({"x": numel}, features=SIMDKernelFeatures([], numel))
         buffers: list[Any] = [V.graph.get_buffer(inp.get_name()) for inp in self.inputs]
@@ -112,6 +138,29 @@ class VulkanTemplateKernel(VulkanKernel):
 
         return load
 
+    def address(self, position: int) -> str:
+        """GLSL of the address (uint64_t) of the first element of operand ``position``."""
+        operand = self.inputs[position]
+        var, nbytes = self.args.input(operand.get_name()), operand.get_dtype().itemsize
+        return f"(uint64_t({var}) + uint64_t({self.size(operand.get_layout().offset)}) * {nbytes}ul)"
+
+    def result(self, position: int) -> Callable[[str, str], str]:
+        """A function from GLSL of an index and of a register to GLSL that stores this in operand ``position``, which is
+        one of the node's ``also`` and begins where its buffer does."""
+        operand = self.inputs[position]
+        var = self.args.input(operand.get_name())
+        self.written.add(var)
+        entry = glsl_type(operand.get_dtype())
+        address = f"uint64_t({var}) + uint64_t({{}}) * {entry.nbytes}ul"
+
+        def store(index: str, value: str) -> str:
+            place = f"{var}.d[{index}]"
+            if self.index_dtype != "int":
+                place = f"{entry.buffer}({address.format(index)}).d[0]"
+            return f"{place} = {entry.store.format(value)};"
+
+        return store
+
     def size(self, expr: Any) -> str:
         """GLSL of a size or stride (sizes that vary become kernel arguments)."""
         return f"({self.index_to_str(sympy.sympify(expr))})"
@@ -131,8 +180,32 @@ class VulkanTemplateKernel(VulkanKernel):
                 node.codegen(self.split_and_set_ranges(node.get_ranges()))
             self.codegen_body()
         with V.set_kernel_handler(self):
-            body = [line for section in self.pending for line in section.resolve(self).body]
+            marked = [line for section in self.pending for line in section.resolve(self).body]
+            body = scalar(marked, list(self.accesses.values()))
         return self.indexing_code.getvalue().splitlines(), body
+
+    def _store_line(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:
+        line = super()._store_line(name, index, value, mode)
+        if mode is None:
+            dtype = V.graph.get_dtype(name)
+            text = self.index_to_str(self.prepare_indexing(index))
+            self.results.append(
+                Result(line, text, as_dtype(value, dtype), self.args.output(name), dtype, begins_aligned(name))
+            )
+        return line
+
+    def sole_result(self, indexing: list[str], body: list[str]) -> Result | None:
+        """The one store of an epilogue, if it is its last line and goes to element ``xindex``.
+
+        A template may then compute several results before it stores them with one wide store.
+        """
+        lines = {result.line: result for result in self.results}
+        stores = [line for line in body if line in lines]
+        if len(stores) != 1 or body[-1] != stores[0]:
+            return None
+        result = lines[stores[0]]
+        flat = result.index == "xindex" or f"const {self.index_dtype} {result.index} = xindex;" in indexing
+        return result if flat else None
 
     def build(self, epilogue_nodes: Sequence[Any]) -> KernelText:
         """The finished kernel."""
@@ -140,7 +213,15 @@ class VulkanTemplateKernel(VulkanKernel):
         indexing, body = self.epilogue(epilogue_nodes)
         with V.set_kernel_handler(self):
             pointers, fields, nbytes = self._arguments()
-        context = {**values, "index": self.index_dtype, "pointers": pointers, "indexing": indexing, "body": body}
+        context = {
+            **values,
+            "index": self.index_dtype,
+            "pointers": pointers,
+            "indexing": indexing,
+            "body": body,
+            "result": self.sole_result(indexing, body),
+            "types": glsl_type,
+        }
         layout = ArgumentLayout(tuple(fields))
         return assemble(template, layout, self.device_info, context, 1, sorted(self.written), nbytes)
 

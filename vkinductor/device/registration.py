@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from vkinductor.device import (
+    attention,
     autocast,
     composed,
     copies,
@@ -102,7 +103,7 @@ def _register_kernels() -> None:
     aten = torch.library.Library("aten", "IMPL")
     every = torch.library.Library("_", "IMPL")
     registry.libraries += [aten, every]
-    for part in (metadata, factory, copies, composed, random, rnn):
+    for part in (attention, metadata, factory, copies, composed, random, rnn):
         part.register(aten)
     eager.register(aten, every)
     autocast.register(aten, every)

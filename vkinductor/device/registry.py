@@ -42,6 +42,7 @@ class Registry:
         self.reports: dict[int, Any] = {}  # of graphs that are being explained (codegen/report.py)
         self.checked_graphs: list[Any] = []  # compiled with options={"check": True} (codegen/checks.py)
         self.checks: dict[Any, Any] = {}  # what they found
+        self.tuning: Any = None  # results of the open device (codegen/tuning/results.py)
         self.registered = False
 
     def open(self) -> TorchDevice:
@@ -85,6 +86,7 @@ class Registry:
             self.device = None
             self.available = None
             self.generator = None
+            self.tuning = None
             self.warned.clear()
             self.fallback_policy = "warn"
             from vkinductor.runtime import context

@@ -24,6 +24,7 @@ class Stats:
         "recordings",  # command buffers recorded for replay
         "replays",  # replays of a recorded command buffer
         "submits",  # queue submissions
+        "timings",  # candidates that tuning has timed
     )
 
     dispatches: int
@@ -36,6 +37,7 @@ class Stats:
     d2h_bytes: int
     allocations: int
     copies: int
+    timings: int
     fallbacks: dict[str, int]
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.fx.node import map_aggregate
@@ -22,6 +22,8 @@ from ..settings import FIXED
 from . import graph
 from .formulas import COMPUTE
 from .signature import Constant, Slot, is_size, with_constants
+
+T = TypeVar("T")
 
 # A call of torch's own kernels in a program that Inductor wrote (the seeds of random numbers are the device's).
 _EXTERN = re.compile(r"(?m)^[ \t]+(?:\w+ = )?(?:torch\.ops|aten|extern_kernels)\.(?!aten\.randint|randint)")
@@ -70,7 +72,7 @@ def compile_call(
 
     Raises Refused.
     """
-    return _in_clean_thread(lambda: _Compilation(op, slots, tensors, numbers, vary).program())
+    return in_clean_thread(lambda: _Compilation(op, slots, tensors, numbers, vary).program())
 
 
 class _Compilation:
@@ -307,7 +309,7 @@ def _compile_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix=THREAD_NAME, initializer=mark)
 
 
-def _in_clean_thread(work: Callable[[], Program]) -> Program:
+def in_clean_thread(work: Callable[[], T]) -> T:
     """Run ``work`` on the thread that compiles.
 
     The caller may be inside autograd, autocast, a dispatch mode, or a compilation by Dynamo or Inductor: all of these

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
 from . import skinny
+from .cooperative import WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
 from .problem import Problem
-from .tiles import TILED, DirectTile, Tile
+from .tiles import REGISTER, TILED, BlockTile, DirectTile, RegisterTile, Tile, TiledTile
 
 # What measurement chose for a problem on the open device, or None where it has not: filled in by the tuner.
 tuned: Callable[[Problem], Tile | None] | None = None
@@ -62,5 +64,40 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
             lanes = 64 if problem.k >= 256 else 16
             return [DirectTile(tm=m, tn=2, lanes=lanes, blocks=max(1, 128 // lanes))]
         return [DirectTile(tm=m, tn=1, lanes=1, blocks=128)]
-    small = [tile for tile in TILED[:-1] if tile.groups(problem.batch, m, problem.n) < 64]
-    return [*(tile for tile in TILED if tile not in small), *reversed(small)]
+    tiles = [*WORKGROUP, *subgroup_tiles(info, problem.dtype), *REGISTER, *TILED]
+    split = [replace(tile, splits=s) for tile in tiles for s in splits(info, problem, tile)]
+    return sorted(split, key=lambda tile: estimate(info, problem, tile))
+
+
+def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
+    """Into how many parts the sum over k may be cut: only where there are few workgroups and a long sum."""
+    if not isinstance(tile, BlockTile) or problem.batch != 1:
+        return (1,)
+    groups = tile.groups(1, problem.m, problem.n)
+    most = min(16, problem.k // 256, 2 * compute_units(info) // max(groups, 1))
+    return tuple(s for s in (1, 2, 3, 4, 6, 8, 12, 16) if s == 1 or s <= most)
+
+
+def compute_units(info: DeviceInfo) -> int:
+    """Workgroups that run at a time: Vulkan does not tell how many a device has, a class of devices has about these."""
+    return {"discrete": 128, "integrated": 16}.get(info.kind, 32)
+
+
+# Of the multiply-adds that a compute unit of an H100 does in a nanosecond on a large product; leads for other devices.
+_RATE = {WorkgroupTile: 1300.0, SubgroupTile: 1100.0, RegisterTile: 120.0, TiledTile: 60.0}
+_BYTES_A_NS = 2000.0
+_LAUNCH_NS = 3000.0
+
+
+def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
+    """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory."""
+    bm, bn = tile.bm, tile.bn  # type: ignore[attr-defined]
+    groups = tile.groups(problem.batch, problem.m, problem.n)
+    # A block of bm x bn brings bm + bn rows: the larger it is, the fewer bytes a multiply-add.
+    rate = _RATE[type(tile)] * min(1.0, (bm * bn / (bm + bn) / 85.0) ** 0.5)
+    waves = -(-groups // compute_units(info))
+    terms = -(-problem.k // tile.splits)
+    time = waves * (bm * bn * terms / rate + _LAUNCH_NS / 2)
+    if tile.splits > 1:
+        time += _LAUNCH_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
+    return time

@@ -13,19 +13,20 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor import lowering
-from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
+from torch._inductor.ir import FixedLayout, FlexibleLayout, Pointwise, TensorBox
 from torch._inductor.utils import upcast_compute_type
-from torch._inductor.virtualized import V
+from torch._inductor.virtualized import V, ops
 
 from vkinductor.runtime import context
 
 from .. import loop_limit
+from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
 from . import skinny
 from .choose import choose
 from .problem import Problem, describe
-from .tiles import DirectTile, Tile
+from .tiles import BlockTile, DirectTile, Tile
 
 aten = torch.ops.aten
 
@@ -34,6 +35,29 @@ def _strides(operand: Any) -> list[Any]:
     """Strides of (batch, rows, columns)."""
     strides = list(operand.get_layout().stride)
     return strides if len(strides) == 3 else [sympy.S.Zero, *strides]
+
+
+def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, problem: Problem) -> dict[str, Any]:
+    """What a template that brings whole tiles knows of an operand: the dimension that tiles lie ``along`` in memory and
+    the ``other`` one that is not k, and whether every tile is ``full``, so that nothing needs a check."""
+    is_a = position == 0
+    along, width = (problem.a_contiguous, problem.a_width) if is_a else (problem.b_contiguous, problem.b_width)
+    batch, rows, columns = _strides(kernel.inputs[position])
+    of_k, of_other = (columns, rows) if is_a else (rows, columns)
+    k_inner = along in ("k", "")
+    sizes = kernel.inputs[position].get_size()[-2:]
+    (other, k), block = (sizes, tile.bm) if is_a else (reversed(sizes), tile.bn)
+    return {
+        "along": "k" if k_inner else along,
+        "other": "m" if is_a else "n",
+        "width": min(width, 8),
+        "address": kernel.address(position),
+        "batch_stride": kernel.size(batch),
+        "inner_stride": kernel.size(of_k if k_inner else of_other),
+        "outer_stride": kernel.size(of_other if k_inner else of_k),
+        "outer_full": divides(block, other),
+        "k_full": divides(tile.bk, k),
+    }
 
 
 def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[str, dict[str, Any], Any]:
@@ -49,16 +73,17 @@ def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[st
         "n": kernel.size(n),
         "k": kernel.size(k),
         "batch": kernel.size(batch),
-        "a_strides": [kernel.size(s) for s in _strides(a)],
-        "b_strides": [kernel.size(s) for s in _strides(b)],
-        "a_k_contiguous": problem.a_contiguous == "k",
-        "b_k_contiguous": problem.b_contiguous == "k",
         "accumulator": glsl_type(dtype).register,
         "zero": literal(0, dtype),
-        "load_a": kernel.operand(0),
-        "load_b": kernel.operand(1),
+        "n_width": next(width for width in (8, 4, 2, 1) if divides(width, n)),
         **tile.values(kernel.device_info, problem),
     }
+    if isinstance(tile, BlockTile):
+        values["a"], values["b"] = (_operand(kernel, i, tile, problem) for i in range(2))
+    else:
+        values["a_strides"], values["b_strides"] = ([kernel.size(s) for s in _strides(x)] for x in (a, b))
+        values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
+        values["load_a"], values["load_b"] = kernel.operand(0), kernel.operand(1)
     if isinstance(tile, DirectTile):
         unroll = loop_limit.unrolled(kernel.device_info, k, tile.lanes, 1, what="a matrix product")
         values["unroll"] = unroll
@@ -72,11 +97,29 @@ def _product(a: TensorBox, b: TensorBox) -> TensorBox:
     if len(size) == 3:
         V.graph.sizevars.check_equals(left.get_size()[0], right.get_size()[0])
     V.graph.sizevars.check_equals(left.get_size()[-1], right.get_size()[-2])
-    output = FixedLayout(left.get_device(), left.get_dtype(), size, FlexibleLayout.contiguous_strides(size))
     problem = describe(left, right)
     tile = choose(context.get().info, problem)
     make = functools.partial(plan, tile=tile, problem=problem)
-    return TensorBox.create(VulkanTemplateBuffer(output, [left, right], make))
+    dtype, whole = left.get_dtype(), size
+    if tile.splits > 1:
+        dtype, whole = torch.float32, [sympy.Integer(tile.splits), *size]
+    output = FixedLayout(left.get_device(), dtype, whole, FlexibleLayout.contiguous_strides(whole))
+    made = TensorBox.create(VulkanTemplateBuffer(output, [left, right], make, fuses=tile.splits == 1))
+    return made if tile.splits == 1 else _sum(made, tile.splits, size, left.get_dtype())
+
+
+def _sum(parts: TensorBox, count: int, size: list[Any], dtype: torch.dtype) -> TensorBox:
+    """parts[0] + parts[1] + ... in that order, rounded to ``dtype``: pointwise, so that all that follows fuses."""
+    parts.realize()
+    load = parts.make_loader()
+
+    def add(index: Any) -> Any:
+        total = load([sympy.S.Zero, *index])
+        for part in range(1, count):
+            total = ops.add(total, load([sympy.Integer(part), *index]))
+        return ops.to_dtype(total, dtype)
+
+    return Pointwise.create(device=parts.get_device(), dtype=dtype, inner_fn=add, ranges=size)
 
 
 def _empty(a: TensorBox, b: TensorBox) -> bool:
@@ -98,12 +141,12 @@ def addmm(
     bias: TensorBox, a: TensorBox, b: TensorBox, *, beta: Any = 1, alpha: Any = 1, layout: Any = None
 ) -> TensorBox:
     """aten.addmm and aten.baddbmm: beta * bias + alpha * (a @ b); with beta == 0, bias is not read."""
-    ops = lowering.lowerings
+    lowered = lowering.lowerings
     product = mm(a, b, layout=layout)
     if alpha != 1:
-        product = ops[aten.mul](product, alpha)
+        product = lowered[aten.mul](product, alpha)
     if beta == 0:
         return product
     if beta != 1:
-        bias = ops[aten.mul](bias, beta)
-    return ops[aten.add](product, bias)
+        bias = lowered[aten.mul](bias, beta)
+    return lowered[aten.add](product, bias)

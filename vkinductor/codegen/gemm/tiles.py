@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch._inductor.utils import ceildiv
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
@@ -97,6 +98,67 @@ TILED = (
     TiledTile(tm=8, tn=8, bm=128, bn=128, bk=8),
     TiledTile(tm=4, tn=4, bm=64, bn=64, bk=16),
     TiledTile(tm=4, tn=2, bm=32, bn=32, bk=16),
+)
+
+
+@dataclass(frozen=True)
+class BlockTile(Tile):
+    """A workgroup computes ``bm`` x ``bn`` in steps of ``bk``, of which whole tiles are brought from memory.
+
+    Blocks are counted down ``rows_together`` rows of them before the next column. The sum may be cut into ``splits``.
+    """
+
+    bm: int
+    bn: int
+    bk: int
+    rows_together: int = dataclasses.field(default=8, kw_only=True)
+
+    def groups(self, batch: Any, m: Any, n: Any) -> Any:
+        return batch * self.splits * ceildiv(m, self.bm) * ceildiv(n, self.bn)
+
+    def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
+        component = COMPONENTS.get(problem.dtype, ("", ""))[1]
+        return {**super().values(info, problem), "component": component, "nbytes": problem.dtype.itemsize}
+
+
+# dtype -> (name in CooperativeShape, GLSL type)
+COMPONENTS = {torch.float16: ("float16", "float16_t"), torch.bfloat16: ("bfloat16", "bfloat16_t")}
+
+
+@dataclass(frozen=True)
+class RegisterTile(BlockTile):
+    """An invocation computes ``tm`` x ``tn`` in registers on vectors of 4 floats."""
+
+    template = "matmul_register.glsl.jinja"
+    tm: int
+    tn: int
+
+    def workgroup(self, info: DeviceInfo) -> int:
+        return (self.bm // self.tm) * (self.bn // self.tn)
+
+    def shared_bytes(self, element: int) -> int:
+        return self.bk * (self.bm // 4 + self.bn // 4 + 2) * 16
+
+    def fits(self, info: DeviceInfo, problem: Problem) -> bool:
+        rows = (self.bk, self.bm, self.bn)
+        return (
+            (problem.half or problem.dtype == torch.float32)
+            and self.holds(info, 4)
+            and all(self.workgroup(info) % (row // 4) == 0 for row in rows)
+        )
+
+
+REGISTER = (
+    RegisterTile(128, 128, 16, 8, 8),
+    RegisterTile(128, 128, 8, 8, 8),
+    RegisterTile(128, 256, 8, 8, 16),
+    RegisterTile(128, 64, 16, 8, 8),
+    RegisterTile(128, 64, 16, 8, 4),
+    RegisterTile(64, 128, 16, 4, 8),
+    RegisterTile(64, 64, 16, 8, 8),
+    RegisterTile(64, 64, 16, 4, 4),
+    RegisterTile(32, 64, 16, 4, 4),
+    RegisterTile(32, 32, 16, 4, 4),
 )
 
 

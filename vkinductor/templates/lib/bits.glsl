@@ -37,11 +37,11 @@ float vk_sign(float x) {
 
 // NaN if either is NaN (torch.maximum), unlike GLSL's max.
 float vk_max(float a, float b) {
-    return vk_isnan(a) ? a : (vk_isnan(b) ? b : (a < b ? b : a));
+    return a >= b || vk_isnan(a) ? a : b;
 }
 
 float vk_min(float a, float b) {
-    return vk_isnan(a) ? a : (vk_isnan(b) ? b : (b < a ? b : a));
+    return a <= b || vk_isnan(a) ? a : b;
 }
 
 // The other one if one is NaN (torch.fmax).

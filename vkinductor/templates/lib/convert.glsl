@@ -1,5 +1,6 @@
 // Between registers (float, int) and storage types. Halves and bfloat16 are rounded on integers: Vulkan leaves the
-// rounding of a narrowing conversion to the driver. No function here has a 16-bit parameter or result, because those would
+// rounding of a narrowing conversion to the driver, unless a device with 16-bit arithmetic was asked to round halves to
+// nearest even (HALF_RTE). No function here has a 16-bit parameter or result, because those would
 // ask a device for 16-bit arithmetic where 16-bit storage is enough; the names that give a 16-bit type are macros.
 
 // A bfloat16 is the upper half of a float. A uint16_t converts to the parameter's type by itself.
@@ -25,6 +26,9 @@ float vk_round_bf16(float x) {
 
 // The float nearest to x that a half can hold, ties to even: infinity from 65520 on, multiples of 2^-24 below 2^-14.
 float vk_round_f16(float x) {
+#ifdef HALF_RTE
+    return float(float16_t(x));
+#else
     uint u = floatBitsToUint(x);
     uint magnitude = u & 0x7fffffffu;
     uint sign = u & 0x80000000u;
@@ -43,10 +47,20 @@ float vk_round_f16(float x) {
     uint half_unit = 1u << (shift - 1);
     count += uint(rest > half_unit || (rest == half_unit && (count & 1u) == 1u));
     return uintBitsToFloat(sign | floatBitsToUint(float(count) * 5.9604644775390625e-08));
+#endif
 }
 
 // A half: the conversion is exact, whatever way the driver rounds.
 #define vk_f32_to_f16(x) float16_t(vk_round_f16(x))
+
+// Two halves as one word, a in its lower part.
+uint vk_f32_to_f16_pair(float a, float b) {
+#ifdef HALF_RTE
+    return packFloat2x16(f16vec2(float16_t(a), float16_t(b)));
+#else
+    return packHalf2x16(vec2(vk_round_f16(a), vk_round_f16(b)));
+#endif
+}
 
 // The bits of the half nearest to x, for devices that store halves as uint16_t.
 uint vk_f32_to_f16_bits(float x) {

@@ -1,0 +1,83 @@
+"""Attention of few queries to many keys: pieces of the keys, and what puts them together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attention_cases import check, heads, sdpa, whole
+from compiled import compiled, dispatches, name_of, on_device, same
+
+from vkinductor.codegen.attention.decode import TILES, DecodeTile
+from vkinductor.runtime.deviceinfo import DeviceInfo, Limits
+
+SMALL = DecodeTile(threads=32, each=1)
+DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=name_of)
+
+
+@DTYPES
+@pytest.mark.parametrize("tile", [SMALL, DecodeTile(64, 2)], ids=str)
+@pytest.mark.parametrize(
+    "share, length, width, width_v", [(1, 1, 16, 16), (4, 1, 64, 64), (3, 3, 20, 9), (2, 8, 32, 8)]
+)
+def test_shapes(dtype, tile, share, length, width, width_v):
+    q, k, v = heads(2, 2 * share, length, width), heads(2, 2, 77, width), heads(2, 2, 77, width_v)
+    with whole(attention_decode=tile):
+        check(sdpa, *(x.to(dtype) for x in (q, k, v)))
+
+
+def test_lengths_of_the_cache_from_1_to_130():
+    with whole(attention_decode=SMALL):
+        f = compiled(sdpa)
+        g = compiled(sdpa, dynamic=True)
+        for keys in range(1, 131):
+            q, k, v = heads(1, 4, 1, 16), heads(1, 2, keys, 16), heads(1, 2, keys, 16)
+            run = f if keys == 1 else g
+            same(run(*on_device([q, k, v])), sdpa(q.double(), k.double(), v.double()).float(), atol=2e-6, rtol=1e-5)
+
+
+def test_kernels():
+    q, k, v = on_device([heads(2, 4, 1, 16), heads(2, 2, 100, 16), heads(2, 2, 100, 16)])
+    with whole(attention_decode=SMALL):
+        assert dispatches(compiled(sdpa), q, k, v) == 2
+        torch._dynamo.reset()
+        assert dispatches(compiled(sdpa), q, k[:, :, :30], v[:, :, :30]) == 1
+
+
+def test_masks():
+    q, k, v = heads(2, 4, 2, 16), heads(2, 2, 100, 16), heads(2, 2, 100, 16)
+    seen = torch.rand(2, 1, 2, 100) > 0.4
+    seen[0, :, 1] = False  # a row that sees nothing
+    seen[1, :, :, 30:] = False  # pieces that nobody sees
+    with whole(attention_decode=SMALL):
+        result = check(sdpa, q, k, v, seen)
+        assert (result[0, :, 1] == 0).all()
+        check(sdpa, q, k, v, torch.randn(4, 1, 100))
+        check(lambda q, k, v: sdpa(q, k, v, is_causal=True), q, k, v)
+
+
+def test_what_nobody_sees_is_not_read():
+    """A cache longer than its contents may hold anything behind them."""
+    q, k, v = heads(1, 2, 1, 16), heads(1, 2, 50, 16), heads(1, 2, 50, 16)
+    seen = torch.arange(50) < 20
+    want = sdpa(q, k, v, seen[None, None, None])
+    k[:, :, 20:] = float("nan")
+    v[:, :, 20:] = float("nan")
+    with whole(attention_decode=SMALL):
+        same(compiled(sdpa)(*on_device([q, k, v, seen[None, None, None]])), want)
+
+
+def test_caches_laid_out_by_position():
+    q, k, v = heads(2, 4, 1, 16), *(torch.randn(2, 60, 2, 16).transpose(1, 2) for _ in range(2))
+    with whole(attention_decode=SMALL):
+        check(sdpa, q, k, v)
+        assert dispatches(compiled(sdpa), *on_device([q, k, v])) == 2
+
+
+def test_eager():
+    q, k, v = heads(2, 4, 1, 16), heads(2, 2, 70, 16), heads(2, 2, 70, 16)
+    with whole(attention_decode=SMALL):
+        same(sdpa(*on_device([q, k, v])), sdpa(q, k, v))
+
+
+def test_some_tile_fits_the_least_device():
+    assert any(tile.fits(DeviceInfo(0, "least", "discrete", limits=Limits()), 8, 128, 16) for tile in TILES)

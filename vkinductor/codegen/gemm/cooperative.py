@@ -1,0 +1,210 @@
+"""Tiles of cooperative matrices.
+
+A subgroup's are those of VK_KHR_cooperative_matrix, a workgroup's those of VK_NV_cooperative_matrix2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch._inductor.utils import ceildiv
+
+from vkinductor.runtime.deviceinfo import DeviceInfo
+
+from ..types import glsl_type
+from .problem import Problem
+from .tiles import COMPONENTS, BlockTile
+
+
+def _has_component(info: DeviceInfo, dtype: torch.dtype) -> bool:
+    features = info.features
+    return features.vulkan_memory_model and (
+        (dtype == torch.float16 and features.float16)
+        or (dtype == torch.bfloat16 and features.shader_bfloat16 and features.bfloat16_cooperative_matrix)
+    )
+
+
+@dataclass(frozen=True)
+class CooperativeTile(BlockTile):
+    """Blocks of 16-bit operands with float sums. ``emulated``: by plain invocations, for tests on any device."""
+
+    emulated: int = field(default=0, kw_only=True)
+
+
+@dataclass(frozen=True)
+class SubgroupTile(CooperativeTile):
+    """A subgroup computes ``sm`` x ``sn`` in matrices of the device's ``shape`` (m, n, k); ``emulated``: its lanes."""
+
+    template = "matmul_subgroup.glsl.jinja"
+    sm: int
+    sn: int
+    shape: tuple[int, int, int] = (16, 16, 16)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+
+    @property
+    def subgroups(self) -> int:
+        """Subgroups a workgroup."""
+        return self.bm // self.sm * (self.bn // self.sn)
+
+    def lanes(self, info: DeviceInfo) -> int:
+        """Invocations a subgroup."""
+        return self.emulated or info.limits.subgroup_size
+
+    def workgroup(self, info: DeviceInfo) -> int:
+        return self.subgroups * self.lanes(info)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of shared memory for one step of both operands, at most."""
+        return (self.bm + self.bn) * (self.bk // 8 + 1) * 16
+
+    def chunk(self, info: DeviceInfo) -> int:
+        """Columns of sums that a subgroup brings to shared memory at a time."""
+        columns = self.sn
+        while columns % (2 * self.shape[1]) == 0 and self._sums_bytes(columns) > info.limits.max_shared_memory:
+            columns //= 2
+        return columns
+
+    def _sums_bytes(self, columns: int) -> int:
+        return self.subgroups * self.shape[0] * (columns // 4 + 1) * 16
+
+    def fits(self, info: DeviceInfo, problem: Problem) -> bool:
+        cm, cn, ck = self.shape
+        threads, limits = self.workgroup(info), info.limits
+        runs = self.emulated or (info.features.cooperative_matrix and _has_component(info, problem.dtype))
+        return bool(
+            problem.half
+            and runs
+            and (self.emulated or self.shape in shapes(info, problem.dtype))
+            and self.sm % cm == 0 == self.sn % cn == self.bk % ck
+            and all(threads % (row // 8) == 0 for row in (self.bk, self.bm, self.bn))
+            and threads <= min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
+            and self.subgroups <= limits.max_compute_workgroup_subgroups
+            and max(self.stage_bytes, self._sums_bytes(self.chunk(info))) <= limits.max_shared_memory
+        )
+
+    def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
+        cm, cn, ck = self.shape
+        size = {} if self.emulated else {"subgroup_size": self.lanes(info)}
+        more = {"cm": cm, "cn": cn, "ck": ck, "lanes": self.lanes(info), "chunk": self.chunk(info)}
+        return {**super().values(info, problem), **more, **size}
+
+
+@dataclass(frozen=True)
+class WorkgroupTile(CooperativeTile):
+    """Matrices of a workgroup of ``threads``; ``unroll`` steps a pass. ``emulated``: 1."""
+
+    template = "matmul_workgroup.glsl.jinja"
+    threads: int = 256
+    unroll: int = 2
+
+    def workgroup(self, info: DeviceInfo) -> int:
+        return self.threads
+
+    def fits(self, info: DeviceInfo, problem: Problem) -> bool:
+        if not problem.half:
+            return False
+        if self.emulated:
+            return self.holds(info, 4)
+        features = info.features
+        needed = (
+            features.cooperative_matrix2,
+            features.cooperative_matrix2_flexible_dimensions,
+            features.cooperative_matrix2_tensor_addressing,
+            features.cooperative_matrix2_per_element,
+        )
+        return (
+            all(needed)
+            and _has_component(info, problem.dtype)
+            and self.holds(info, 4)
+            and self.threads <= info.max_cooperative_workgroup
+            and self._listed(info, problem.dtype, "float32")
+        )
+
+    def _listed(self, info: DeviceInfo, dtype: torch.dtype, result: str) -> bool:
+        """Whether the device multiplies such tiles of ``dtype`` with sums of type ``result``."""
+        name = COMPONENTS[dtype][0]
+        return any(
+            shape.flexible
+            and (shape.scope, shape.a, shape.b, shape.c, shape.result) == ("workgroup", name, name, result, result)
+            and shape.workgroup_size in (0, self.threads)
+            and self.bm % shape.m == 0 == self.bn % shape.n == self.bk % shape.k
+            for shape in info.cooperative_shapes
+        )
+
+    def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
+        # Halves leave in a matrix of halves where there is one, else one by one.
+        name, component = COMPONENTS[problem.dtype]
+        half = component if self.emulated or self._listed(info, problem.dtype, name) else ""
+        steps = ceildiv(problem.k, self.splits * self.bk)
+        whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
+        return {
+            **super().values(info, problem),
+            "half_result": half,
+            "half_storage": glsl_type(problem.dtype).storage,
+            "tail": not whole and self.unroll > 1,
+        }
+
+
+def shapes(info: DeviceInfo, dtype: torch.dtype) -> list[tuple[int, int, int]]:
+    """(m, n, k) of the subgroup's matrices of ``dtype`` with float sums that ``info`` has, largest first."""
+    name = COMPONENTS[dtype][0]
+    found = {
+        (shape.m, shape.n, shape.k)
+        for shape in info.cooperative_shapes
+        if (shape.scope, shape.a, shape.b, shape.c, shape.result) == ("subgroup", name, name, "float32", "float32")
+        and not shape.flexible
+        and not shape.saturating
+        and shape.m % 8 == shape.n % 8 == shape.k % 8 == 0
+    }
+    return sorted(found, key=lambda s: (-s[0] * s[1] * s[2], s))
+
+
+# Subgroup tiles, largest first; those with 16 or 32 rows are for products that have few.
+SUBGROUP = (
+    SubgroupTile(128, 256, 32, 64, 64),
+    SubgroupTile(256, 128, 32, 64, 64),
+    SubgroupTile(128, 128, 32, 64, 64),
+    SubgroupTile(128, 128, 32, 64, 32),
+    SubgroupTile(128, 128, 64, 64, 64),
+    SubgroupTile(64, 128, 32, 32, 64),
+    SubgroupTile(64, 128, 64, 32, 64),
+    SubgroupTile(128, 64, 32, 64, 32),
+    SubgroupTile(64, 64, 32, 32, 32),
+    SubgroupTile(64, 64, 64, 32, 32),
+    SubgroupTile(32, 128, 32, 32, 32),
+    SubgroupTile(32, 64, 64, 16, 32),
+    SubgroupTile(16, 128, 64, 16, 32),
+    SubgroupTile(32, 32, 32, 16, 16),
+)
+
+# 256 invocations are what NVIDIA's driver takes at most.
+WORKGROUP = (
+    WorkgroupTile(128, 256, 64),
+    WorkgroupTile(128, 256, 32),
+    WorkgroupTile(256, 128, 64),
+    WorkgroupTile(256, 128, 32),
+    WorkgroupTile(128, 128, 64),
+    WorkgroupTile(128, 128, 32),
+    WorkgroupTile(64, 128, 64),
+    WorkgroupTile(64, 128, 64, threads=128),
+    WorkgroupTile(128, 64, 64),
+    WorkgroupTile(64, 64, 64, threads=128),
+    WorkgroupTile(32, 128, 64, threads=128),
+    WorkgroupTile(32, 64, 64, threads=128),
+)
+
+
+def subgroup_tiles(info: DeviceInfo, dtype: torch.dtype) -> list[SubgroupTile]:
+    """SUBGROUP with the largest shape of the device that divides each."""
+    if dtype not in COMPONENTS:
+        return []
+    found = []
+    for tile in SUBGROUP:
+        fitting = [s for s in shapes(info, dtype) if tile.sm % s[0] == 0 == tile.sn % s[1] == tile.bk % s[2]]
+        found += [replace(tile, shape=shape) for shape in fitting[:1]]
+    return found

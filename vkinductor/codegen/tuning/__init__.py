@@ -1,0 +1,114 @@
+"""Choosing kernels by measurement on the device they run on.
+
+A family (``family``) has candidates for a problem. ``tuner`` compiles each as a program of one operator (``build``),
+checks it (``compare``), times it (``clock``, ``workspace``) and chooses (``select``); ``results`` keeps what was found
+on disk, and ``learned`` guesses from neighbours. Here is what code generation asks: ``choice``.
+
+With the setting "vulkan.tune" (mode="max-autotune") a problem that is not stored is measured while the graph that has
+it is compiled. Else stored results and what is learnt from them are used, and the family's heuristic where there are
+none.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from vkinductor.runtime import context
+from vkinductor.runtime.errors import DeviceLostError, VulkanError
+
+from ..compat import setting
+from ..eager.program import is_compiling
+from .family import Family
+from .learned import nearest
+from .results import Results, results
+from .session import complete, current, session
+from .tuner import NothingWorksError, tune
+
+__all__ = ["choice", "complete", "fingerprint", "install", "session"]
+
+log = logging.getLogger(__name__)
+
+
+def choice(family: Family, problem: Any) -> Any:
+    """The candidate that measurements on the open device chose for ``problem``, None where they say nothing."""
+    searching = bool(setting("tune")) and not is_compiling()
+    known = results()
+    bucket = family.bucket(problem)
+    if not searching and not known.index(family):
+        return None
+    candidates = {family.label(c): c for c in family.candidates(known.device.info, problem)}
+    if len(candidates) < 2:
+        return None
+    found = known.find(family, bucket)
+    if found is not None and found.choice in candidates:
+        return candidates[found.choice]
+    if searching:
+        label = _search(family, problem, known)
+        if label is not None:
+            return candidates[label]
+    label = nearest(bucket, known.index(family).values())
+    return candidates.get(label) if label is not None else None
+
+
+def _search(family: Family, problem: Any, known: Results) -> str | None:
+    here = current()
+    about = f"{family.name} {family.bucket(problem)}"
+    if here.seconds <= 0 or known.device.stream.tracer is not None:
+        # A trace would show the candidates, and its timestamps would be part of what is measured.
+        here.untuned.append(about)
+        return None
+    start = time.monotonic()
+
+    def progress(done: int, total: int, what: str) -> None:
+        log.debug("tuning %s: %d of %d, %s", about, done, total, what)
+
+    try:
+        result = tune(family, problem, here.seconds, progress)
+    except DeviceLostError:
+        raise
+    except Exception as error:  # the heuristic is the answer to whatever keeps a problem from being measured
+        result = None
+        if isinstance(error, NothingWorksError) and error.late:
+            here.untuned.append(about)
+        else:
+            log.warning("tuning %s: %s", about, error, exc_info=not isinstance(error, VulkanError))
+    took = time.monotonic() - start
+    here.left -= took
+    if result is None:
+        return None
+    here.tuned += 1
+    known.add(family, result)
+    base = result.row(result.baseline)
+    gain = f"{base.time / result.time:.2f} times the heuristic's speed" if base is not None and base.time else ""
+    log.info("tuned %s in %.1f s: %s, %.1f us, %s", about, took, result.choice, result.time, gain)
+    return result.choice
+
+
+def fingerprint() -> str:
+    """What a graph compiled now would depend on, for graph caches; "" while nothing has been measured.
+
+    A graph that is tuned as it is compiled depends on nothing that was there before.
+    """
+    from .families import FAMILIES
+
+    if not context.is_open() or setting("tune"):
+        return ""
+    return results().fingerprint(list(FAMILIES.values()))
+
+
+def install() -> None:
+    """Let every family ask ``choice``. Idempotent."""
+    from ..attention import tiles
+    from ..gemm import choose
+    from .attention import ATTENTION
+    from .gemm import GEMM
+
+    choose.tuned = lambda problem: choice(GEMM, problem)
+
+    def attention(problem: Any) -> dict[str, Any]:
+        chosen = choice(ATTENTION, problem)
+        return {} if chosen is None else chosen.settings()
+
+    tiles.tuned = attention

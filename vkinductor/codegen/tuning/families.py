@@ -1,0 +1,9 @@
+"""Every family that can be tuned, by name."""
+
+from __future__ import annotations
+
+from .attention import ATTENTION
+from .family import Family
+from .gemm import GEMM
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM, ATTENTION)}

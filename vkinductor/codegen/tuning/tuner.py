@@ -1,0 +1,247 @@
+"""Measuring one problem: candidates are compiled, checked, timed, and one is chosen.
+
+Everything happens on the thread that compiles eager operators (eager/program.py), because the caller may be in the
+middle of a compilation. Pipelines are made on further threads while the first candidates are timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from vkinductor.runtime import context
+from vkinductor.runtime.errors import DeviceLostError, VulkanError
+from vkinductor.runtime.replay.capture import CaptureRefused
+from vkinductor.runtime.stats import counters
+
+from ..eager.program import in_clean_thread
+from . import build, compare
+from .clock import Clock
+from .family import Family, Operation, pruned
+from .results import Result, Row, results
+from .select import select
+from .workspace import Runner, Workspace
+
+log = logging.getLogger(__name__)
+
+# The part of the time in which candidates are lowered; those that are not by then are late.
+_LOWERING = 0.5
+# That make pipelines; one takes 0.05 to 4 s on NVIDIA.
+_THREADS = max(1, min(8, (os.cpu_count() or 1) - 1))
+
+
+class NothingWorksError(VulkanError):
+    """No candidate of a problem was timed; the message says what is wrong with each. ``late``: or had no time."""
+
+    late = False
+
+
+class Listener(Protocol):
+    """Told how measuring goes on: ``done`` of ``total`` candidates, and what happens with one."""
+
+    def __call__(self, done: int, total: int, what: str) -> None: ...
+
+
+@dataclass
+class _Timings:
+    """When time is up. ``now``: a clock, seconds."""
+
+    seconds: float
+    now: Callable[[], float]
+    start: float = field(init=False)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.start = self.now()
+
+    def left(self, part: float = 1.0) -> float:
+        """Seconds until ``part`` of the time is over."""
+        return 0.0 if self.stopped.is_set() else self.start + part * self.seconds - self.now()
+
+
+def tune(
+    family: Family, problem: Any, seconds: float, listener: Listener | None = None, now: Any = time.monotonic
+) -> Result | None:
+    """Measure the candidates of ``problem`` for about ``seconds``; not stored yet.
+
+    None when there is nothing to choose from. A candidate's error is a row of the result.
+
+    Raises NothingWorksError, DeviceLostError when a candidate took the device with it, and VulkanOutOfMemoryError when
+    the operands do not fit.
+    """
+    limit = _Timings(seconds, now)
+    try:
+        return in_clean_thread(lambda: _Tuning(family, problem, limit, listener).result())
+    except BaseException:
+        limit.stopped.set()  # an interrupt reaches this thread, and the other one ends soon
+        raise
+
+
+class _Tuning:
+    """Everything about one problem; used once."""
+
+    def __init__(self, family: Family, problem: Any, limit: _Timings, listener: Listener | None) -> None:
+        self.family = family
+        self.problem = problem
+        self.limit = limit
+        self.device = context.get()
+        self.candidates = pruned(family, self.device.info, problem)
+        self.labels = [family.label(candidate) for candidate in self.candidates]
+        self.rows: dict[str, Row] = {}
+        self._listener = listener
+        self._reference: torch.Tensor | None = None
+        self._suspects: set[str] = set()
+        self._timed: set[str] = set()
+
+    def result(self) -> Result | None:
+        if len(self.candidates) < 2:
+            return None
+        operation = self.family.operation(self.problem)
+        self._suspects = results().suspects(self.family, self.family.bucket(self.problem))
+        workspace = Workspace(self.device, operation)
+        clock = Clock(self.device)
+        pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="vkinductor-tuning")
+        try:
+            futures = self._lowered(operation, pool)
+            runners = self._right(operation, futures, workspace)
+            baseline = self.labels[0]
+            by_label: dict[str, Runner] = {}
+
+            def labels() -> Iterator[str]:
+                for label, runner in runners:
+                    by_label[label] = runner
+                    yield label
+
+            def sample(label: str) -> float:
+                self._tell(label)
+                counters.timings += not by_label[label].count
+                took = clock.sample(by_label[label])
+                self._timed.add(label)
+                return took
+
+            choice, measured = select(labels(), sample, lambda part: self.limit.left(part) <= 0, baseline)
+            for m in measured:
+                self.rows[m.candidate] = Row(m.candidate, "ok", float(m.time))
+        finally:
+            for future in self._pending:
+                future.cancel()
+            pool.shutdown(wait=False, cancel_futures=True)
+            self.device.stream.synchronize()
+            clock.close()
+            workspace.close()
+        for label in self.labels:
+            self.rows.setdefault(label, Row(label, "late"))
+        rows = tuple(self.rows[label] for label in self.labels)
+        for row in rows:
+            if row.status in ("wrong", "failed"):
+                log.warning(
+                    "%s %s: candidate %s is dropped, %s", *self._about, row.label, f"{row.status}: {row.detail}"
+                )
+        if choice is None:
+            found = "; ".join(f"{row.label}: {row.status} {row.detail}".strip() for row in rows)
+            error = NothingWorksError(f"{' '.join(self._about)}: no candidate could be timed ({found})")
+            error.late = any(row.status == "late" for row in rows)
+            raise error
+        complete = all(row.status != "late" for row in rows)
+        bucket = self.family.bucket(self.problem)
+        nbytes, flops = operation.nbytes, operation.flops
+        return Result(self.family.name, bucket, choice, baseline, rows, nbytes, flops, complete)
+
+    @property
+    def _about(self) -> tuple[str, str]:
+        return self.family.name, str(self.family.bucket(self.problem))
+
+    def _tell(self, what: str) -> None:
+        if self._listener is not None:
+            self._listener(len(self.rows) + len(self._timed), len(self.labels), what)
+
+    def _drop(self, label: str, status: str, detail: str) -> None:
+        self.rows[label] = Row(label, status, detail=detail)
+
+    def _lowered(self, operation: Operation, pool: ThreadPoolExecutor) -> dict[Future[build.Built], str]:
+        """Candidates whose pipelines are being made, in their order."""
+        futures: dict[Future[build.Built], str] = {}
+        self._pending = futures
+        for candidate, label in zip(self.candidates, self.labels, strict=True):
+            if futures and self.limit.left(_LOWERING) <= 0:
+                break
+            if label in self._suspects:
+                self._drop(label, "failed", "a process that ran it ended there")
+                continue
+            self._tell(f"compiling {label}")
+            try:
+                program = build.lower(operation, lambda c=candidate: self.family.forced(c))  # type: ignore[misc]
+            except Exception as error:  # Inductor wraps errors in its own
+                self._drop(label, "failed", _first_line(error))
+                continue
+            futures[pool.submit(build.captured, program, operation.operands)] = label
+        return futures
+
+    def _right(
+        self, operation: Operation, futures: dict[Future[build.Built], str], workspace: Workspace
+    ) -> Iterator[tuple[str, Runner]]:
+        """Candidates that compute what they should, as they become ready; the heuristic's choice first."""
+        left = dict(futures)
+        first = next(iter(left), None)
+        if first is not None:
+            # Worth waiting for: all others are compared with it.
+            wait([first], timeout=max(0.0, self.limit.left()))
+        while left and self.limit.left() > 0:
+            ready = [future for future in left if future.done()]
+            if not ready:
+                wait(list(left), timeout=0.05, return_when="FIRST_COMPLETED")
+                continue
+            label = left.pop(ready[0])
+            try:
+                runner = Runner(ready[0].result(), workspace)
+                with self._suspected(label):
+                    wrong = self._wrong(operation, workspace, runner)
+            except DeviceLostError:
+                raise
+            except CaptureRefused as error:
+                self._drop(label, "failed", f"it does other things than launch kernels: {error}")
+                continue
+            except Exception as error:
+                self._drop(label, "failed", _first_line(error))
+                continue
+            if wrong is not None:
+                self._drop(label, "wrong", wrong)
+                continue
+            yield label, runner
+
+    @contextlib.contextmanager
+    def _suspected(self, label: str) -> Iterator[None]:
+        """Around the first run of a candidate: if this process does not come back, the next one leaves it out."""
+        bucket = self.family.bucket(self.problem)
+        results().suspect(self.family, bucket, {*self._suspects, label})
+        try:
+            yield
+        except DeviceLostError:
+            raise
+        except BaseException:
+            results().suspect(self.family, bucket, self._suspects)
+            raise
+        results().suspect(self.family, bucket, self._suspects)
+
+    def _wrong(self, operation: Operation, workspace: Workspace, runner: Runner) -> str | None:
+        got = runner.result()
+        if self._reference is not None:
+            return compare.difference(got, self._reference, operation.tolerance)
+        wrong = operation.check(workspace.values, got)
+        if wrong is None:
+            self._reference = got
+        return wrong
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
