@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch._inductor.utils import ceildiv, upcast_compute_type
+from torch._inductor.utils import ceildiv
 from torch._inductor.virtualized import V
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
@@ -228,10 +228,14 @@ def _rows(problem: Problem, view: Skinny) -> GemvTile:
 
 
 def _columns(problem: Problem, view: Skinny) -> GemvColumnsTile:
-    # 64 bytes of a row of weights: two sectors.
-    lanes = max(1, min(32, 64 // (view.width * problem.dtype.itemsize)))
-    threads = min(256, max(64, lanes * _power_of_two_at_most(-(-view.k // 8))))
-    return GemvColumnsTile(threads, lanes, 1, 8 if view.m <= 8 else 4)
+    # 128 bytes of a row of weights (H200, independent launches: 3.9 TB/s; 64 bytes: 3.1-3.6), 64 where that would leave
+    # most of a large card without a workgroup.
+    load = view.width * problem.dtype.itemsize
+    wide = problem.batch * view.n * problem.dtype.itemsize >= 48 * 128
+    lanes = max(1, min(32, (128 if wide else 64) // load))
+    most = 256 if view.m < 8 else 128
+    threads = min(most, max(64, lanes * _power_of_two_at_most(-(-view.k // 8))))
+    return GemvColumnsTile(threads, lanes, 1, 8)
 
 
 def plan(kernel: VulkanTemplateKernel, tile: SkinnyTile, problem: Problem) -> tuple[str, dict[str, Any], Any]:
@@ -298,7 +302,7 @@ def _types(info: DeviceInfo, tile: SkinnyTile, view: Skinny) -> dict[str, Any]:
         "cluster": cluster,
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
         "accumulator": view.register,
-        "zero": literal(0, upcast_compute_type(dtype)),
+        "zero": literal(0, dtype),
         "wrapped": f"{entry.wrap}(sum)" if entry.wrap else "sum",
         "w_type": load_type(dtype, width),
         "x_type": load_type(dtype, x_width),
