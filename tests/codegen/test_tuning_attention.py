@@ -37,7 +37,7 @@ def test_decoding() -> None:
     found = tune(ATTENTION, problem_of(1, 4, 2, 1, 70, 16, torch.float16, False), seconds=60)
     assert found is not None
     assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
-    assert {row.label.split()[0] for row in found.rows} == {"decode", "fma"}
+    assert {row.label.split()[0] for row in found.rows} - {"workgroup"} == {"decode", "fma"}
 
 
 def test_max_autotune_takes_what_it_finds() -> None:

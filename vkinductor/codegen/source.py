@@ -107,7 +107,7 @@ def assemble(
     draft = render(template, **values)
     values["library"] = library(set(_FUNCTION.findall(draft)) & library_functions())
     draft += values["library"]
-    values["float_controls"] = _float_controls(info.features, "vk_round_f16" in draft)
+    values["float_controls"] = _float_controls(info.features, "vk_f32_to_f16" in draft)
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
     text = render(template, **values)

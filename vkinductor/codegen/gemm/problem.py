@@ -13,6 +13,9 @@ from ..alignment import vector_width
 from ..compat import size_hint
 from ..types import glsl_type
 
+# The most rows (or columns) of a result for which reading the weights is what takes the time.
+MOST_ROWS = 16
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -55,11 +58,20 @@ def contiguous(operand: Any, outer: str) -> str:
     return found[0] if found else ""
 
 
+def _rows(size: Any) -> int:
+    """A hint for the rows or columns of a result. Not a few where the number varies and may be large: a kernel for few
+    rows would read the weights again for each few of many, while one for many wastes arithmetic on few."""
+    hint = size_hint(size)
+    few = not sympy.sympify(size).free_symbols or V.graph.sizevars.statically_known_leq(size, MOST_ROWS)
+    return hint if few else max(hint, MOST_ROWS + 1)
+
+
 def describe(a: Any, b: Any) -> Problem:
     """The problem of ``a`` [batch, m, k] or [m, k] times ``b``, whose layouts are fixed."""
     sizes = [*(a.get_size()[:-2] or [sympy.S.One]), a.get_size()[-2], b.get_size()[-1], a.get_size()[-1]]
     along_a, along_b = contiguous(a, "m"), contiguous(b, "n")
-    batch, m, n, k = map(size_hint, sizes)
+    batch, k = size_hint(sizes[0]), size_hint(sizes[3])
+    m, n = (_rows(size) for size in sizes[1:3])
     return Problem(
         batch,
         m,

@@ -14,7 +14,6 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor.utils import ceildiv
-from torch._inductor.virtualized import V
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
@@ -22,11 +21,8 @@ from .. import loop_limit
 from ..template_kernel import VulkanTemplateKernel
 from ..types import glsl_type, literal
 from ..vectors import elements, load_type, narrowest
-from .problem import Problem
+from .problem import MOST_ROWS, Problem
 from .tiles import Tile
-
-# More rows are a matter for tiles.
-MOST_ROWS = 16
 
 # What an invocation keeps in registers: sums, and 32-bit words of weights on their way.
 _MOST_SUMS = 64
@@ -249,9 +245,6 @@ def plan(kernel: VulkanTemplateKernel, tile: SkinnyTile, problem: Problem) -> tu
     x, w = 0, 1
     if view.swapped:
         few, many, x, w = many, few, 1, 0
-    if not problem.static:
-        # Right for any number; past this one a program with another tile is faster.
-        V.graph.sizevars.guard_or_false(sympy.Le(few, MOST_ROWS))
     values = {
         "m": kernel.size(few),
         "n": kernel.size(many),

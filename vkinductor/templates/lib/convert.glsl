@@ -26,9 +26,6 @@ float vk_round_bf16(float x) {
 
 // The float nearest to x that a half can hold, ties to even: infinity from 65520 on, multiples of 2^-24 below 2^-14.
 float vk_round_f16(float x) {
-#ifdef HALF_RTE
-    return float(float16_t(x));
-#else
     uint u = floatBitsToUint(x);
     uint magnitude = u & 0x7fffffffu;
     uint sign = u & 0x80000000u;
@@ -47,11 +44,20 @@ float vk_round_f16(float x) {
     uint half_unit = 1u << (shift - 1);
     count += uint(rest > half_unit || (rest == half_unit && (count & 1u) == 1u));
     return uintBitsToFloat(sign | floatBitsToUint(float(count) * 5.9604644775390625e-08));
+}
+
+// What converts to the half nearest to x. A value that stays a float is never rounded by a conversion to a half and back:
+// NVIDIA's compiler drops it.
+float vk_before_f16(float x) {
+#ifdef HALF_RTE
+    return x;
+#else
+    return vk_round_f16(x);
 #endif
 }
 
-// A half: the conversion is exact, whatever way the driver rounds.
-#define vk_f32_to_f16(x) float16_t(vk_round_f16(x))
+// A half: without HALF_RTE the conversion is exact, whatever way the driver rounds.
+#define vk_f32_to_f16(x) float16_t(vk_before_f16(x))
 
 // Two halves as one word, a in its lower part.
 uint vk_f32_to_f16_pair(float a, float b) {
