@@ -168,9 +168,9 @@ def workgroup_tile(
 def _first(tiles: tuple[FmaTile, ...], info: DeviceInfo, rows: Any, rest: Any, width: int) -> FmaTile:
     """The first that fits and gives the device work, for ``rest`` times ``rows`` rows."""
     forced = heuristics.forced("attention_tile")
+    fitting = [tile for tile in tiles[forced or 0 :] if tile.fits(info, width)]
     if forced is not None:
-        return tiles[forced]
-    fitting = [tile for tile in tiles if tile.fits(info, width)]
+        return fitting[0]
     for tile in fitting[:-1]:
         if size_hint(rows) > tile.bq // 2 and size_hint(rest) * -(-size_hint(rows) // tile.bq) >= 64:
             return tile
@@ -178,7 +178,8 @@ def _first(tiles: tuple[FmaTile, ...], info: DeviceInfo, rows: Any, rest: Any, w
 
 
 def fma_tile(info: DeviceInfo, problem: Problem) -> FmaTile:
-    """A tile for ``problem``; heuristics.override(attention_tile=...) takes one by its place in FMA_TILES."""
+    """A tile for ``problem``; heuristics.override(attention_tile=...) takes one by its place in FMA_TILES,
+    or the next that fits."""
     return _first(FMA_TILES, info, problem.queries, problem.batch * problem.heads, problem.width_v)
 
 
