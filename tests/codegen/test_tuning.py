@@ -20,7 +20,7 @@ from compiled import copies, on_device, same
 import vkinductor
 from vkinductor.codegen import tuning
 from vkinductor.codegen.gemm import choose
-from vkinductor.codegen.gemm.tiles import DirectTile, Tile, TiledTile
+from vkinductor.codegen.gemm.tiles import DirectTile, RegisterTile, Tile
 from vkinductor.codegen.tuning import clock, compare
 from vkinductor.codegen.tuning.family import Bucket, Size, pruned
 from vkinductor.codegen.tuning.gemm import GEMM, operands, problem_of
@@ -352,7 +352,7 @@ def test_a_real_problem() -> None:
 
 def test_a_candidate_of_several_kernels() -> None:
     """Sums in two parts, which another kernel adds."""
-    tile = TiledTile(tm=4, tn=2, bm=32, bn=32, bk=16)
+    tile = RegisterTile(32, 32, 16, 4, 4)
     with offering(tile, dataclasses.replace(tile, splits=2)):
         found = tune(GEMM, problem_of(1, 40, 33, 128, torch.float16), seconds=20)
     assert found is not None

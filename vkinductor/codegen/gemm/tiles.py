@@ -39,7 +39,7 @@ class Tile:
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
         """Whether the kernel runs on ``info`` and computes ``problem``."""
-        return self.holds(info, problem.accumulator_bytes)
+        return self.splits == 1 and self.holds(info, problem.accumulator_bytes)
 
     def groups(self, batch: Any, m: Any, n: Any) -> Any:
         """Workgroups of a product (numbers or sympy expressions), those of all splits."""
@@ -91,7 +91,7 @@ class TiledTile(Tile):
         return self.bk * (self.bm + self.bn + 2) * element
 
     def groups(self, batch: Any, m: Any, n: Any) -> Any:
-        return batch * ceildiv(m, self.bm) * ceildiv(n, self.bn) * self.splits
+        return batch * ceildiv(m, self.bm) * ceildiv(n, self.bn)
 
 
 TILED = (
