@@ -11,7 +11,7 @@ from attention_cases import EMULATED, check, heads, sdpa, whole
 from compiled import compiled, dispatches, on_device, same
 
 import vkinductor
-from vkinductor.codegen.attention.tiles import FMA_TILES, WORKGROUP_TILES, WorkgroupTile
+from vkinductor.codegen.attention.tiles import FMA_TILES, WorkgroupTile
 from vkinductor.device import attention
 from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo, Features, Limits
 
@@ -245,7 +245,7 @@ def test_matrices_only_of_types_that_the_device_multiplies():
     info = DeviceInfo(
         0, "card", "discrete", features=features, cooperative_shapes=(shape,), max_cooperative_workgroup=256
     )
-    tile = WORKGROUP_TILES[0]
+    tile = WorkgroupTile(128, 64, 256)
     assert tile.fits(info, torch.float16, 64, 64)
     assert not tile.fits(info, torch.bfloat16, 64, 64)
     assert not WorkgroupTile(64, 64, 128).fits(info, torch.float16, 64, 64)

@@ -115,8 +115,8 @@ def padded(width: int) -> int:
 
 # The first that fits and that the problem fills is taken.
 WORKGROUP_TILES = (
-    WorkgroupTile(bq=128, bk=64, threads=256),
     WorkgroupTile(bq=64, bk=64, threads=128),
+    WorkgroupTile(bq=128, bk=64, threads=256),
     WorkgroupTile(bq=64, bk=32, threads=128),
     WorkgroupTile(bq=32, bk=32, threads=128),
 )
