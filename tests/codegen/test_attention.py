@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import EMULATED, check, heads, sdpa, whole
+from attention_cases import EMULATED, LAZY, check, heads, sdpa, whole
 from compiled import compiled, dispatches, on_device, same
 
 import vkinductor
@@ -59,6 +59,15 @@ def test_lengths_from_1_to_130():
             q, k, v = (heads(1, 2, length, 16) for _ in range(3))
             want = causal(q.double(), k.double(), v.double()).float()
             same(f(*on_device([q, k, v])), want, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("growth", [40.0, -40.0])
+def test_maxima_that_grow(growth):
+    """Scores that rise over the keys, or fall: what is summed follows late, or at once."""
+    q, k, v = (heads(1, 2, 50, 16, dtype=torch.float16) for _ in range(3))
+    q, k[..., 0] = q.abs(), torch.linspace(0, growth, 50).half()
+    with whole(attention_workgroup=LAZY):
+        check(causal, q, k, v)
 
 
 @TEMPLATES
