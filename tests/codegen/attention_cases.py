@@ -16,6 +16,7 @@ from vkinductor.device import attention
 
 # Small, so that a problem has several blocks of rows and of keys.
 EMULATED = WorkgroupTile(bq=16, bk=16, threads=32, emulated=True)
+LAZY = WorkgroupTile(bq=16, bk=16, threads=32, emulated=True, lazy=True, early=True, peel=True)
 TOLERANCES = {
     torch.float32: {"atol": 2e-6, "rtol": 1e-5},
     torch.float16: {"atol": 2e-3, "rtol": 2e-3},

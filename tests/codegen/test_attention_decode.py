@@ -5,28 +5,50 @@ from __future__ import annotations
 import pytest
 import torch
 from attention_cases import check, heads, sdpa, whole
-from compiled import compiled, dispatches, name_of, on_device, same
+from compiled import compiled, dispatches, on_device, same
 
+import vkinductor
 from vkinductor.codegen.attention.decode import TILES, DecodeTile
 from vkinductor.runtime.deviceinfo import DeviceInfo, Limits
 
 SMALL = DecodeTile(threads=32, each=1)
-DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=name_of)
+ROWS = DecodeTile(threads=32, each=1, loads=4)
+TILE = pytest.mark.parametrize("tile", [SMALL, ROWS], ids=str)
 
 
-@DTYPES
-@pytest.mark.parametrize("tile", [SMALL, DecodeTile(64, 2)], ids=str)
 @pytest.mark.parametrize(
-    ("share", "length", "width", "width_v"), [(1, 1, 16, 16), (4, 1, 64, 64), (3, 3, 20, 9), (2, 8, 32, 8)]
+    ("share", "length", "width", "width_v"), [(1, 1, 16, 16), (4, 1, 64, 32), (3, 3, 20, 9), (2, 8, 32, 8)]
 )
+@pytest.mark.parametrize(("tile", "dtype"), [(SMALL, torch.bfloat16), (DecodeTile(64, 2), torch.float32)], ids=str)
 def test_shapes(dtype, tile, share, length, width, width_v):
     q, k, v = heads(2, 2 * share, length, width), heads(2, 2, 77, width), heads(2, 2, 77, width_v)
     with whole(attention_decode=tile):
         check(sdpa, *(x.to(dtype) for x in (q, k, v)))
 
 
-def test_lengths_of_the_cache_from_1_to_130():
-    with whole(attention_decode=SMALL):
+@pytest.mark.parametrize(
+    ("dtype", "share", "length", "width", "width_v"),
+    [
+        (torch.float16, 1, 1, 16, 16),  # fewer queries than lanes a row
+        (torch.bfloat16, 8, 1, 64, 32),  # as many
+        (torch.float32, 3, 2, 16, 32),  # more, and a padded number
+        (torch.float16, 2, 8, 32, 64),  # two blocks of them
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("tile", [ROWS, DecodeTile(64, 2, 2)], ids=str)
+def test_subgroups_that_read_rows(dtype, tile, share, length, width, width_v):
+    q, k, v = heads(2, 2 * share, length, width), heads(2, 2, 77, width), heads(2, 2, 77, width_v)
+    info = vkinductor.device_info()
+    wide = 16 // dtype.itemsize
+    assert tile.fits(info, min(8, share * length), width, width_v // wide, width // wide)
+    with whole(attention_decode=tile, attention_split=2):
+        check(sdpa, *(x.to(dtype) for x in (q, k, v)))
+
+
+@TILE
+def test_lengths_of_the_cache_from_1_to_130(tile):
+    with whole(attention_decode=tile):
         f = compiled(sdpa)
         g = compiled(sdpa, dynamic=True)
         for keys in range(1, 131):
@@ -35,34 +57,37 @@ def test_lengths_of_the_cache_from_1_to_130():
             same(run(*on_device([q, k, v])), sdpa(q.double(), k.double(), v.double()).float(), atol=2e-6, rtol=1e-5)
 
 
-def test_kernels():
+@TILE
+def test_kernels(tile):
     q, k, v = on_device([heads(2, 4, 1, 16), heads(2, 2, 100, 16), heads(2, 2, 100, 16)])
-    with whole(attention_decode=SMALL):
+    with whole(attention_decode=tile):
         assert dispatches(compiled(sdpa), q, k, v) == 2
         torch._dynamo.reset()
         assert dispatches(compiled(sdpa), q, k[:, :, :30], v[:, :, :30]) == 1
 
 
-def test_masks():
+@TILE
+def test_masks(tile):
     q, k, v = heads(2, 4, 2, 16), heads(2, 2, 100, 16), heads(2, 2, 100, 16)
     seen = torch.rand(2, 1, 2, 100) > 0.4
     seen[0, :, 1] = False  # a row that sees nothing
     seen[1, :, :, 30:] = False  # pieces that nobody sees
-    with whole(attention_decode=SMALL):
+    with whole(attention_decode=tile):
         result = check(sdpa, q, k, v, seen)
         assert (result[0, :, 1] == 0).all()
         check(sdpa, q, k, v, torch.randn(4, 1, 100))
         check(lambda q, k, v: sdpa(q, k, v, is_causal=True), q, k, v)
 
 
-def test_what_nobody_sees_is_not_read():
+@TILE
+def test_what_nobody_sees_is_not_read(tile):
     """A cache longer than its contents may hold anything behind them."""
     q, k, v = heads(1, 2, 1, 16), heads(1, 2, 50, 16), heads(1, 2, 50, 16)
     seen = torch.arange(50) < 20
     want = sdpa(q, k, v, seen[None, None, None])
     k[:, :, 20:] = float("nan")
     v[:, :, 20:] = float("nan")
-    with whole(attention_decode=SMALL):
+    with whole(attention_decode=tile):
         same(compiled(sdpa)(*on_device([q, k, v, seen[None, None, None]])), want)
 
 

@@ -44,6 +44,7 @@ _EXTENSIONS = (
     (re.compile(r"\bsubgroupAdd\("), "GL_KHR_shader_subgroup_arithmetic"),
     (re.compile(r"\bsubgroupClusteredAdd\("), "GL_KHR_shader_subgroup_clustered"),
     (re.compile(r"\bsubgroupShuffleXor\("), "GL_KHR_shader_subgroup_shuffle"),
+    (re.compile(r"\bsubgroupAny\("), "GL_KHR_shader_subgroup_vote"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch._inductor.utils import ceildiv
 from torch._inductor.virtualized import V
 
 from vkinductor.codegen import heuristics
-from vkinductor.codegen.alignment import vector_width
+from vkinductor.codegen.alignment import WIDEST, vector_width
 from vkinductor.codegen.compat import size_hint
 from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from vkinductor.runtime.deviceinfo import DeviceInfo
@@ -24,35 +25,70 @@ from .problem import Problem, strides
 MOST_ROWS, ROWS = 32, 8
 MOST_QUERIES = 8
 
+# Invocations that put the pieces of one result together.
+SPLIT = 8
+
 # Floats in which the results of a workgroup's lines are summed, some rows at a time.
 AT_ONCE = 2048
 
 
 @dataclass(frozen=True)
 class DecodeTile:
-    """A workgroup of ``threads`` takes pieces of ``threads`` * ``each`` keys."""
+    """A workgroup of ``threads`` takes pieces of ``threads`` * ``each`` keys. ``loads``: rows on their way to a lane
+    at a time, where subgroups read whole rows; 0: an invocation reads a key."""
 
     threads: int
     each: int
+    loads: int = 0
 
     @property
     def chunk(self) -> int:
         """Keys of a piece."""
         return self.threads * self.each
 
-    def shared(self, rows: int, width: int) -> int:
-        """Bytes of shared memory, at most."""
+    def shared(self, info: DeviceInfo, rows: int, width: int, lanes: int) -> int:
+        """Bytes of shared memory, at most; ``lanes`` as in ``fits``."""
+        if self.loads:
+            rows, size = power_of_two(rows), info.limits.subgroup_size
+            subgroups, kept = self.threads // size, max(1, rows * (WIDEST // 2) * lanes // size)
+            return 4 * (self.chunk * rows + 2 * subgroups * rows + subgroups * kept * (size + 1))
         return 4 * (rows * width + self.chunk * rows + 2 * self.threads + max(AT_ONCE, 8 * self.threads))
 
-    def fits(self, info: DeviceInfo, rows: int, width: int, lanes: int) -> bool:
-        """Whether the device's limits hold it, and it ``lanes`` invocations a row of v."""
+    def fits(self, info: DeviceInfo, rows: int, width: int, lanes: int, lanes_k: int | None = None) -> bool:
+        """Whether the device's limits hold it, and it ``lanes`` invocations a row of v, ``lanes_k`` (as many) of k."""
         limits = info.limits
         invocations = min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
-        return lanes <= self.threads <= invocations and self.shared(rows, width) <= limits.max_shared_memory
+        if self.loads and not self._exchanges(info, width, lanes, lanes if lanes_k is None else lanes_k):
+            return False
+        shared = self.shared(info, rows, width, lanes)
+        return lanes <= self.threads <= invocations and shared <= limits.max_shared_memory
+
+    def _exchanges(self, info: DeviceInfo, width: int, lanes: int, lanes_k: int) -> bool:
+        limits, size = info.limits, info.limits.subgroup_size
+        fixed = limits.subgroup_size_min == size == limits.subgroup_size_max
+        return (
+            (fixed and info.features.subgroup_shuffle and self.threads % size == 0)
+            and all(n <= size and power_of_two(n) == n for n in (lanes, lanes_k))
+            and width // lanes_k > 1
+        )
 
 
-# The first that fits and that gives the device enough workgroups is taken.
-TILES = (DecodeTile(256, 2), DecodeTile(256, 1), DecodeTile(128, 1), DecodeTile(64, 1))
+def power_of_two(n: int) -> int:
+    """The least that is not less than ``n``."""
+    return 1 << (n - 1).bit_length()
+
+
+# The first that fits and that gives the device enough workgroups is taken, whole rows before keys of their own.
+TILES = (
+    DecodeTile(128, 4, 4),
+    DecodeTile(128, 2, 4),
+    DecodeTile(64, 2, 4),
+    DecodeTile(256, 2),
+    DecodeTile(256, 1),
+    DecodeTile(128, 1),
+    DecodeTile(64, 1),
+)
+_FEWEST_WORKGROUPS = {True: 1024, False: 512}
 
 
 def _number(expr: Any) -> int | None:
@@ -69,27 +105,34 @@ def rows_of(problem: Problem) -> int | None:
     return length * share if length * share <= MOST_ROWS else None
 
 
-def tile_of(info: DeviceInfo, problem: Problem, v: Any) -> DecodeTile | None:
-    """A tile for ``problem`` with the operand ``v``, None where it is for another template.
+def tile_of(info: DeviceInfo, problem: Problem, k: Any, v: Any) -> DecodeTile | None:
+    """A tile for ``problem`` with the operands ``k`` and ``v``, None where it is for another template.
 
     heuristics.override(attention_decode=DecodeTile(...)) takes that one where it can, attention_decode=False none.
     """
     if heuristics.forced("attention_decode") is False:
         return None
-    return tile_with(info, problem, -(-problem.width_v // _width(v, problem.width_v)))
+    lanes_k, lanes = -(-problem.width // _width(k, problem.width)), -(-problem.width_v // _width(v, problem.width_v))
+    return tile_with(info, problem, lanes, lanes_k)
 
 
-def tile_with(info: DeviceInfo, problem: Problem, lanes: int) -> DecodeTile | None:
-    """The same where ``lanes`` invocations read a row of v."""
+def tile_with(info: DeviceInfo, problem: Problem, lanes: int, lanes_k: int | None = None) -> DecodeTile | None:
+    """The same where ``lanes`` invocations read a row of v, ``lanes_k`` (or as many) one of k."""
     forced = heuristics.forced("attention_decode")
     total = rows_of(problem)
     if total is None or forced is False:
         return None
     rows = min(total, ROWS)
-    fitting = [t for t in (TILES if forced is None else (forced,)) if t.fits(info, rows, problem.width, lanes)]
+    fitting = [t for t in TILES if t.fits(info, rows, problem.width, lanes, lanes_k)]
+    if forced is not None:
+        if forced.fits(info, rows, problem.width, lanes, lanes_k):
+            return forced
+        fitting = [t for t in (DecodeTile(forced.threads, forced.each),) if t.fits(info, rows, problem.width, lanes)]
+    # Whole rows, where they can be read: else no tile has loads.
+    fitting = [t for t in fitting if t.loads] or fitting
     pairs, keys = size_hint(problem.batch * problem.groups) * -(-total // rows), size_hint(problem.keys)
     for tile in fitting:
-        if pairs * -(-keys // tile.chunk) >= 512:
+        if pairs * -(-keys // tile.chunk) >= _FEWEST_WORKGROUPS[tile.loads > 0]:
             return tile
     return fitting[-1] if fitting else None
 
@@ -142,25 +185,44 @@ def _plan_pieces(
         "v_strides": strides(kernel, 2),
         "mask_strides": strides(kernel, 3) if masked else None,
     }
-    return (
-        "attention_decode.glsl.jinja",
-        values,
-        problem.batch * problem.groups * ceildiv(problem.keys, tile.chunk) * blocks,
-    )
+    groups = problem.batch * problem.groups * ceildiv(problem.keys, tile.chunk) * blocks
+    if tile.loads == 0:
+        return "attention_decode.glsl.jinja", values, groups
+    size = kernel.device_info.limits.subgroup_size
+    lanes_k = problem.width // wide_k
+    values |= {
+        "size": size,
+        "padded": power_of_two(rows),
+        "wide_q": _width(kernel.inputs[0], problem.width),
+        "address_q": _address(kernel, kernel.inputs[0]),
+        "unroll_k": math.gcd(tile.loads, tile.each * lanes_k),
+        "unroll_v": math.gcd(tile.loads, tile.each * lanes),
+        "masks_k": _distances(1, lanes_k),
+        "masks_lines": _distances(lanes_k, size),
+        "masks_v": _distances(lanes, size),
+    }
+    return "attention_decode_teams.glsl.jinja", values, groups
+
+
+def _distances(least: int, most: int) -> list[int]:
+    """Powers of two from ``most`` / 2 down to ``least``: lanes that exchange values step by step."""
+    return [1 << i for i in range(most.bit_length() - 2, least.bit_length() - 2, -1)]
 
 
 def _plan_combine(
     kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile, total: int
 ) -> tuple[str, dict[str, Any], Any]:
     threads = heuristics.pointwise(kernel.device_info).workgroup
+    split = 1 if kernel.device_info.kind == "cpu" else math.gcd(threads, SPLIT)
     values = _common(kernel, problem, total) | {
         "threads": threads,
+        "split": heuristics.forced("attention_split") or split,
         "pieces": kernel.size(ceildiv(problem.keys, tile.chunk)),
         "load": kernel.operand(0),
         "store_lse": kernel.result(1),
     }
     elements = problem.batch * problem.heads * int(problem.queries) * problem.width_v
-    return "attention_combine.glsl.jinja", values, ceildiv(elements, threads)
+    return "attention_combine.glsl.jinja", values, ceildiv(elements * values["split"], threads)
 
 
 def decode(problem: Problem, tile: DecodeTile, inputs: list[Any], lse: Any, layout: FixedLayout) -> TensorBox:

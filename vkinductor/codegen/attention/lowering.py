@@ -50,7 +50,8 @@ def _plan_workgroup(
     names = [kernel.args.input(x.get_name()) for x in kernel.inputs[:3]] + [kernel.args.output(node.get_name())]
     kernel.written.add(names[3])
     known = sympy.sympify(problem.scale)
-    rows_fit = divides(tile.bq, problem.queries), divides(tile.bk, problem.keys)
+    rows = tile.bq * max(1, tile.teams)
+    rows_fit = divides(rows, problem.queries), divides(tile.bk, problem.keys)
     columns_fit = padded(problem.width) == problem.width, padded(problem.width_v) == problem.width_v
     values = (
         problem.context(kernel)
@@ -77,7 +78,7 @@ def _plan_workgroup(
             "mask_strides": strides(kernel, 3) if masked else None,
         }
     )
-    return "attention_workgroup.glsl.jinja", values, problem.batch * problem.heads * ceildiv(problem.queries, tile.bq)
+    return "attention_workgroup.glsl.jinja", values, problem.batch * problem.heads * ceildiv(problem.queries, rows)
 
 
 def _empty(size: Any, dtype: torch.dtype, device: Any) -> Any:
@@ -97,7 +98,8 @@ def forward(
     lse = _empty(q.get_size()[:3], torch.float32, device)
     layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
     with chosen(problem):
-        few, whole, plain = tile_of(info, problem, inputs[2]), workgroup_tile(info, problem), fma_tile(info, problem)
+        few = tile_of(info, problem, inputs[1], inputs[2])
+        whole, plain = workgroup_tile(info, problem), fma_tile(info, problem)
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse
     if whole is not None:

@@ -60,14 +60,25 @@ FMA_TILES = (
 
 @dataclass(frozen=True)
 class WorkgroupTile:
-    """A workgroup of ``threads`` invocations holds matrices of ``bq`` rows and ``bk`` keys. ``hold``: q stays, instead
-    of being loaded for each step. ``emulated``: in shared memory, for tests without the extension."""
+    """A workgroup of ``threads`` invocations holds matrices of ``bq`` rows and ``bk`` keys; or, with ``teams``, each of
+    so many subgroups its own. ``hold``: q stays, instead of being loaded for each step. ``emulated``: in shared memory,
+    for tests without the extension.
+
+    Of the forward: ``lazy``: sums are brought to a new maximum only where it grew much. ``early``: v is loaded before
+    the powers are made. ``peel``: steps without a mask have a loop of their own. ``stage``: k and v pass through shared
+    memory, whose subgroups (``teams``) take them from there.
+    """
 
     bq: int
     bk: int
     threads: int
     hold: bool = True
     emulated: bool = False
+    lazy: bool = False
+    early: bool = False
+    peel: bool = False
+    teams: int = 0
+    stage: bool = False
 
     def fits(self, info: DeviceInfo, dtype: torch.dtype, width: int, width_v: int) -> bool:
         """Whether the device multiplies such matrices, and reduces and converts them."""
@@ -80,13 +91,16 @@ class WorkgroupTile:
             and features.cooperative_matrix2_per_element
             and features.cooperative_matrix2_tensor_addressing
             and self.threads <= info.max_cooperative_workgroup
+            and self.threads in (info.limits.subgroup_size * self.teams, self.threads * (not self.teams))
         ):
+            return False
+        if self.stage and 4 * self.bk * (width + width_v + 16) // 2 > info.limits.max_shared_memory:
             return False
         name = str(dtype).removeprefix("torch.")
         products = ((self.bq, self.bk, padded(width)), (self.bq, self.part(width_v), self.bk))
         return any(
             shape.flexible
-            and shape.scope == "workgroup"
+            and shape.scope == ("subgroup" if self.teams else "workgroup")
             and (shape.a, shape.b, shape.c, shape.result) == (name, name, "float32", "float32")
             and shape.workgroup_size in (0, self.threads)
             and all(m % shape.m == 0 and n % shape.n == 0 and k % shape.k == 0 for m, n, k in products)
@@ -115,8 +129,8 @@ def padded(width: int) -> int:
 
 # The first that fits and that the problem fills is taken.
 WORKGROUP_TILES = (
-    WorkgroupTile(bq=128, bk=64, threads=256),
     WorkgroupTile(bq=64, bk=64, threads=128),
+    WorkgroupTile(bq=128, bk=64, threads=256),
     WorkgroupTile(bq=64, bk=32, threads=128),
     WorkgroupTile(bq=32, bk=32, threads=128),
 )
@@ -135,6 +149,9 @@ def matrices(problem: Problem, tile: WorkgroupTile, tensors: list[Any]) -> dict[
     """What templates of whole-workgroup matrices call a tile, and the elements of what they read and write."""
     wide = all(vector_width(x, 3) * 2 == WIDEST for x in tensors)
     return dataclasses.asdict(tile) | {
+        "teams": max(1, tile.teams),
+        "lone": tile.teams == 1,
+        "stage": bool(tile.stage and tile.teams and wide and problem.width % 16 == 0 and problem.width_v % 16 == 0),
         "padded": padded(problem.width),
         "padded_v": padded(problem.width_v),
         "element": "float16_t" if problem.dtype == torch.float16 else "bfloat16_t",
