@@ -119,3 +119,28 @@ def test_nan_stays_where_it_belongs() -> None:
     x, w = image(torch.float16, 1, 8, 9, 9), image(torch.float16, 24, 8, 3, 3)
     x[0, 1, 2, 3] = torch.nan
     hold(SUBGROUP, lambda x, w: F.conv2d(x, w, padding=1), x, w)
+
+
+DEPTHWISE: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 16, 6, 19), (3, 3), {"padding": 1}),
+    ((2, 5, 9, 11), (5, 3), {"padding": (2, 0), "stride": (1, 2), "dilation": (1, 2)}),
+    ((2, 8, 21), (4,), {"padding": 2, "stride": 3}),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=name_of)
+@pytest.mark.parametrize("last", [True, False], ids=["last", "first"])
+def test_depthwise(last: bool, dtype: torch.dtype) -> None:
+    for shape, taps, options in DEPTHWISE:
+        channels = shape[1]
+        x, w, b = image(dtype, *shape, last=last), image(dtype, channels, 1, *taps, last=False), torch.randn(channels)
+        layer = getattr(F, f"conv{len(taps)}d")
+        tile = SUBGROUP if dtype != torch.float32 else REGISTER
+        hold(tile, lambda x, w, b, f=layer, o=options, c=channels: F.relu(f(x, w, b, groups=c, **o)), x, w, b.to(dtype))
+
+
+def test_depthwise_is_one_kernel() -> None:
+    x, w, b = image(torch.float16, 2, 16, 6, 7), image(torch.float16, 16, 1, 3, 3, last=False), torch.randn(16).half()
+    r = image(torch.float16, 2, 16, 6, 7)
+    g = hold(SUBGROUP, lambda x, w, b, r: F.relu(F.conv2d(x, w, b, padding=1, groups=16)) + r, x, w, b, r)
+    assert count(g, x, w, b, r) == 1

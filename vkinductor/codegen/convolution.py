@@ -21,7 +21,7 @@ from torch.utils._sympy.functions import FloorDiv
 
 from vkinductor.runtime import context
 
-from . import convolution_products
+from . import convolution_products, depthwise
 from .compat import size_hint
 from .implicit_gemm import Axis, Problem, output_size, parts, product
 from .template_kernel import laid_out
@@ -199,6 +199,18 @@ def _zeros(size: Sequence[Any], like: TensorBox) -> TensorBox:
     return lowering.full([*size], 0, dtype=like.get_dtype(), device=like.get_device())
 
 
+def _depthwise(
+    x: TensorBox, weight: TensorBox, geometry: _Geometry, sizes: Sequence[Any], dtype: Any
+) -> TensorBox | None:
+    known = V.graph.sizevars.statically_known_equals
+    each = (x.get_size()[1], weight.get_size()[0])
+    if known(geometry.groups, 1) or not all(known(geometry.groups, n) for n in each):
+        return None
+    taps = _fixed(weight.get_size()[2:])
+    window = convolution_products.Window(taps, geometry.stride, geometry.padding, geometry.dilation)
+    return depthwise.depthwise(x, weight, window, sizes, dtype or x.get_dtype())
+
+
 def convolution(
     x: TensorBox,
     weight: TensorBox,
@@ -243,7 +255,8 @@ def convolution(
     elif empty:
         result = _zeros([batch, weight.get_size()[0], *positions], x)
     else:
-        result = _forward(laid_out(x), laid_out(weight), geometry, unrounded)
+        made = _depthwise(x, weight, geometry, positions, unrounded)
+        result = _forward(laid_out(x), laid_out(weight), geometry, unrounded) if made is None else made
     if bias is None:
         return result
     ops = lowering.lowerings

@@ -63,7 +63,7 @@ def product(
     return _gathered(x, weight, bias, window, sizes)
 
 
-def _settled(x: Any) -> Any:
+def settled(x: Any) -> Any:
     """A buffer or a view of one; its layout, where that is open, becomes the one that its own operands have."""
     operand = realized(x)
     if isinstance(operand.get_layout(), ir.FlexibleLayout):
@@ -94,7 +94,7 @@ def _flat(sizes: Sequence[Any], strides: Sequence[Any]) -> Any | None:
 def _pointwise(x: TensorBox, weight: TensorBox, bias: TensorBox | None) -> TensorBox | None:
     """A kernel of one element: rows of positions times the weight, or with channels first the weight times columns."""
     ops = lowering.lowerings
-    x, weight = _settled(x), _settled(weight)
+    x, weight = settled(x), settled(weight)
     batch, channels, *space = x.get_size()
     outputs = weight.get_size()[0]
     strides, ws = x.get_layout().stride, weight.get_layout().stride
@@ -152,7 +152,7 @@ def _gathered(
 def _channels_last(x: TensorBox, channels: int, whole: bool = False) -> Any:
     """[B, C, D...] -> [B, D..., channels] with aligned rows of ``channels`` that begin with those of x; ``whole``: and
     without gaps. A view where x lies like that."""
-    x = _settled(x)
+    x = settled(x)
     order = [0, *range(2, len(x.get_size())), 1]
     size, stride = ([values[d] for d in order] for values in (x.get_size(), x.get_layout().stride))
     view = _view(x, size, stride)
