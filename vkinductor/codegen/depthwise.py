@@ -36,13 +36,16 @@ _WORKGROUP, _MOST_VALUES = 128, 112
 def depthwise(
     x: TensorBox, weight: TensorBox, window: Window, sizes: Sequence[Any], dtype: torch.dtype
 ) -> TensorBox | None:
-    """[B, C, D...] and [C, 1, K...] in as many groups -> [B, C, *sizes] in ``dtype``; None where the device or the sizes keep to the
-    general kernel."""
+    """[B, C, D...] and [C, 1, K...] in as many groups -> [B, C, *sizes] in ``dtype``.
+
+    None where the device or the sizes keep to the general kernel.
+    """
     if not convolution_products(context.get().info):
         return None
     if x.get_dtype() not in (torch.float16, torch.bfloat16, torch.float32):
         return None
     x, weight = settled(x), settled(weight)
+    device: Any = x.get_device()
     batch, channels = x.get_size()[:2]
     known = V.graph.sizevars.statically_known_equals
     last = x.get_layout().stride[1] == 1 and not known(channels, 1) and len(sizes) > 0
@@ -52,7 +55,7 @@ def depthwise(
     if not at_once or prod(window.taps) > 1024:
         return None
     shape = [batch, *sizes, channels] if last else [batch, channels, *sizes]
-    layout = FixedLayout(x.get_device(), dtype, shape, FlexibleLayout.contiguous_strides(shape))
+    layout = FixedLayout(device, dtype, shape, FlexibleLayout.contiguous_strides(shape))
     make = functools.partial(_plan, window=window, sizes=tuple(sizes), last=last, width=width, at_once=at_once)
     uses = sum(x.get_size(), sympy.S.Zero)
     made = TensorBox.create(VulkanTemplateBuffer(layout, [x, weight], make, name="depthwise", uses=uses))
