@@ -21,6 +21,7 @@ from torch.utils._sympy.functions import FloorDiv
 
 from vkinductor.runtime import context
 
+from . import convolution_products, depthwise
 from .compat import size_hint
 from .implicit_gemm import Axis, Problem, output_size, parts, product
 from .template_kernel import laid_out
@@ -198,6 +199,18 @@ def _zeros(size: Sequence[Any], like: TensorBox) -> TensorBox:
     return lowering.full([*size], 0, dtype=like.get_dtype(), device=like.get_device())
 
 
+def _depthwise(
+    x: TensorBox, weight: TensorBox, geometry: _Geometry, sizes: Sequence[Any], dtype: Any
+) -> TensorBox | None:
+    known = V.graph.sizevars.statically_known_equals
+    each = (x.get_size()[1], weight.get_size()[0])
+    if known(geometry.groups, 1) or not all(known(geometry.groups, n) for n in each):
+        return None
+    taps = _fixed(weight.get_size()[2:])
+    window = convolution_products.Window(taps, geometry.stride, geometry.padding, geometry.dilation)
+    return depthwise.depthwise(x, weight, window, sizes, dtype or x.get_dtype())
+
+
 def convolution(
     x: TensorBox,
     weight: TensorBox,
@@ -211,7 +224,8 @@ def convolution(
 ) -> TensorBox:
     """aten.convolution over [B, C, ...] and [O, C / groups, ...]; transposed over [C, O / groups, ...].
 
-    Every dtype of types.py; half precisions accumulate in float32. The result is contiguous.
+    Every dtype of types.py; half precisions accumulate in float32. The result is contiguous, or has its
+    channels last where it is a matrix product.
     """
     dims = len(weight.get_size()) - 2
     geometry = _Geometry.of(weight.get_size(), stride, padding, dilation, groups)
@@ -219,7 +233,14 @@ def convolution(
         return _patch_product(x, weight, bias)
     batch, _, *space = x.get_size()
     taps = weight.get_size()[2:]
+    rows_ = zip(space, taps, geometry.stride, geometry.padding, geometry.dilation, strict=True)
+    positions = [output_size(*row) for row in rows_]
     empty = _known_zero([*x.get_size(), *weight.get_size()])
+    if not transposed and not empty and V.graph.sizevars.statically_known_equals(geometry.groups, 1):
+        window = convolution_products.Window(_fixed(taps), geometry.stride, geometry.padding, geometry.dilation)
+        made = convolution_products.product(x, weight, bias, window, positions)
+        if made is not None:
+            return made
     # Rounded once, with the bias, also where that does not become a part of the kernel.
     unrounded = torch.float32 if bias is not None and x.get_dtype() in (torch.float16, torch.bfloat16) else None
     if transposed:
@@ -232,10 +253,10 @@ def convolution(
         else:
             result = _spread(laid_out(x), laid_out(weight), geometry, sizes, unrounded)
     elif empty:
-        rows_ = zip(space, taps, geometry.stride, geometry.padding, geometry.dilation, strict=True)
-        result = _zeros([batch, weight.get_size()[0], *(output_size(*row) for row in rows_)], x)
+        result = _zeros([batch, weight.get_size()[0], *positions], x)
     else:
-        result = _forward(laid_out(x), laid_out(weight), geometry, unrounded)
+        made = _depthwise(x, weight, geometry, positions, unrounded)
+        result = _forward(laid_out(x), laid_out(weight), geometry, unrounded) if made is None else made
     if bias is None:
         return result
     ops = lowering.lowerings

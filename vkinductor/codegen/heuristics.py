@@ -93,7 +93,7 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 def override(**values: int) -> Iterator[None]:
     """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (the side of squares), ``columns``, ``subgroups``
     (whether rows are folded in them), ``reads_dominate``, ``scan_limit`` and ``scan_block``, ``sort_block``,
-    ``row_sort`` (the longest row) or ``ranked_row`` for kernels generated inside."""
+    ``row_sort`` (the longest row), ``ranked_row`` or ``convolution_products`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
@@ -161,6 +161,11 @@ def tile_sides(info: DeviceInfo, narrowest: int) -> list[int]:
     if info.kind == "cpu":
         return []
     return [64, 32] if narrowest <= 2 else [32, 64]
+
+
+def convolution_products(info: DeviceInfo) -> bool:
+    """Whether convolutions become matrix products where they can: the CPU drivers' own tile is as good."""
+    return bool(_overrides.get().get("convolution_products", info.kind != "cpu"))
 
 
 def tails(numel_hint: int) -> bool:

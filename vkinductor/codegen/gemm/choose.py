@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
@@ -14,6 +15,8 @@ from . import skinny
 from .cooperative import WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
 from .problem import Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, RegisterTile, Tile, TiledTile
+
+_Kind = TypeVar("_Kind", bound=Tile)
 
 # What measurement chose for a problem on the open device, or None where it has not: filled in by the tuner.
 tuned: Callable[[Problem], Tile | None] | None = None
@@ -40,6 +43,13 @@ def choose(info: DeviceInfo, problem: Problem) -> Tile:
     if tile is None and tuned is not None:
         tile = tuned(problem)
     return candidates(info, problem)[0] if tile is None else tile
+
+
+def best(info: DeviceInfo, problem: Problem, kind: type[_Kind]) -> _Kind | None:
+    """The likely best tile of ``kind``, or the forced one if it is of that; None where there is no such tile."""
+    tile = _forced.get()
+    found = candidates(info, problem) if tile is None else [tile]
+    return next((t for t in found if isinstance(t, kind)), None)
 
 
 def candidates(info: DeviceInfo, problem: Problem) -> list[Tile]:

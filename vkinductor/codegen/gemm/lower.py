@@ -37,7 +37,7 @@ def _strides(operand: Any) -> list[Any]:
     return strides if len(strides) == 3 else [sympy.S.Zero, *strides]
 
 
-def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, problem: Problem) -> dict[str, Any]:
+def block_operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, problem: Problem) -> dict[str, Any]:
     """What a template that brings whole tiles knows of an operand: the dimension that tiles lie ``along`` in memory and
     the ``other`` one that is not k, and whether every tile is ``full``, so that nothing needs a check."""
     is_a = position == 0
@@ -48,6 +48,7 @@ def _operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, probl
     sizes = kernel.inputs[position].get_size()[-2:]
     (other, k), block = (sizes, tile.bm) if is_a else (reversed(sizes), tile.bn)
     return {
+        "axes": (),
         "along": "k" if k_inner else along,
         "other": "m" if is_a else "n",
         "width": min(width, 8),
@@ -79,7 +80,7 @@ def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[st
         **tile.values(kernel.device_info, problem),
     }
     if isinstance(tile, BlockTile):
-        values["a"], values["b"] = (_operand(kernel, i, tile, problem) for i in range(2))
+        values["a"], values["b"] = (block_operand(kernel, i, tile, problem) for i in range(2))
     else:
         values["a_strides"], values["b_strides"] = ([kernel.size(s) for s in _strides(x)] for x in (a, b))
         values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
@@ -100,11 +101,20 @@ def _product(a: TensorBox, b: TensorBox) -> TensorBox:
     problem = describe(left, right)
     tile = choose(context.get().info, problem)
     make = functools.partial(plan, tile=tile, problem=problem)
+    return computed(left, right, size, tile, make)
+
+
+def computed(
+    left: Any, right: Any, size: list[Any], tile: Tile, make: Any, name: str = "matmul", uses: Any = sympy.S.Zero
+) -> TensorBox:
+    """The template node of plan ``make`` over laid out operands: ``size`` in left's dtype; with splits, their sum."""
     dtype, whole = left.get_dtype(), size
     if tile.splits > 1:
         dtype, whole = torch.float32, [sympy.Integer(tile.splits), *size]
     output = FixedLayout(left.get_device(), dtype, whole, FlexibleLayout.contiguous_strides(whole))
-    made = TensorBox.create(VulkanTemplateBuffer(output, [left, right], make, fuses=tile.splits == 1))
+    made = TensorBox.create(
+        VulkanTemplateBuffer(output, [left, right], make, name=name, fuses=tile.splits == 1, uses=uses)
+    )
     return made if tile.splits == 1 else _sum(made, tile.splits, size, left.get_dtype())
 
 
