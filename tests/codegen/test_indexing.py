@@ -325,3 +325,15 @@ def test_an_index_computed_from_positions_as_floats():
         return table[torch.where(near < 3, near, far)]
 
     check(bucket, torch.rand(10))
+
+
+@pytest.mark.parametrize("layout", [{"lanes": 32}, {"lanes": 32, "elements": 0}], ids=["persistent", "looped"])
+def test_64_bit_indices_of_wide_rows(monkeypatch: pytest.MonkeyPatch, layout: dict[str, int]) -> None:
+    """Mesa 22.3's lavapipe: loads that depend on 64-bit comparisons."""
+    from torch._inductor.codegen.simd import SIMDScheduling as VulkanScheduling
+
+    from vkinductor.codegen import heuristics
+
+    monkeypatch.setattr(VulkanScheduling, "can_use_32bit_indexing", staticmethod(lambda *a, **k: False))
+    with heuristics.override(width=4, rows=8, **layout):
+        check(lambda x: (x.softmax(-1), x.argmax(-1), torch.var_mean(x, 1)), torch.randn(17, 40))

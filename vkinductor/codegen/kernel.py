@@ -521,6 +521,8 @@ class VulkanKernel(SIMDKernel):
                 "unroll": self._unrolled(sections, width),
                 "whole": self._whole_rows(),
                 "rnumel": numels["r0_"],
+                "short_row": _known_below(self.features.reduction_numel, 1 << 30),
+                "few_rows": _known_below(self.features.numel, 1 << 30),
                 "hoisted": hoisted,
                 "sections": sections,
                 "functions": functions,
@@ -749,3 +751,7 @@ def _static_nbytes(name: str) -> int | None:
 
 def _lines(buffer: IndentedBuffer) -> list[str]:
     return [line for line in buffer.getvalue().splitlines() if line.strip()]
+
+
+def _known_below(numel: sympy.Expr, bound: int) -> bool:
+    return isinstance(numel, (int, sympy.Integer)) and int(numel) < bound
