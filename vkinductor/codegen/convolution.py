@@ -225,7 +225,8 @@ def convolution(
     """aten.convolution over [B, C, ...] and [O, C / groups, ...]; transposed over [C, O / groups, ...].
 
     Every dtype of types.py; half precisions accumulate in float32. The result is contiguous, or has its
-    channels last where it is a matrix product.
+    channels last where it is a matrix product; as the result of a graph it is then copied, since torch's fake
+    convolution says contiguous.
     """
     dims = len(weight.get_size()) - 2
     geometry = _Geometry.of(weight.get_size(), stride, padding, dilation, groups)
