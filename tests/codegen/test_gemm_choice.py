@@ -116,6 +116,36 @@ def test_few_blocks_are_cut_along_the_sum() -> None:
     assert all(tile.splits == 1 for tile in candidates(info, Problem(1, 8192, 8192, 8192, torch.float16)))
 
 
+MEASURED = {
+    (1024, 1024, 1024): (SubgroupTile(128, 128, 64, 64, 64), SubgroupTile(128, 128, 64, 64, 64)),
+    (2048, 2048, 2048): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
+    (4096, 4096, 4096): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
+    (8192, 8192, 8192): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
+}
+
+
+@pytest.mark.parametrize("size", MEASURED, ids=str)
+@pytest.mark.parametrize("b_contiguous", ["k", "n"])
+def test_the_best_that_an_h200_was_seen_to_have(size: tuple[int, int, int], b_contiguous: str) -> None:
+    m, n, k = size
+    best, best_of_subgroups = MEASURED[size]
+    for dtype in (torch.float16, torch.bfloat16):
+        problem = Problem(1, m, n, k, dtype, b_contiguous=b_contiguous, a_width=8, b_width=8)
+        assert choose(card(), problem) == best
+        assert choose(without(card(), "cooperative_matrix2"), problem) == best_of_subgroups
+    floats = Problem(1, m, n, k, torch.float32, b_contiguous=b_contiguous, a_width=4, b_width=4)
+    assert choose(card(), floats) == RegisterTile(128, 128, 16, 8, 8)
+
+
+@pytest.mark.parametrize(("m", "k"), [(32, 16384), (64, 4096), (128, 16384), (256, 4096)])
+def test_few_rows_take_no_more_than_one_wave_of_blocks(m: int, k: int) -> None:
+    """Blocks of as many rows as there are, or a half, and a wave of them at least half full."""
+    tile = choose(card(), Problem(1, m, 4096, k, torch.float16, b_contiguous="k", a_width=8, b_width=8))
+    assert isinstance(tile, BlockTile)
+    assert tile.bm <= m
+    assert 64 <= tile.groups(1, m, 4096) <= 132
+
+
 def test_forced_before_tuned_before_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     info, problem = card(), Problem(*SIZES[0], torch.float16)
     rule = choose(info, problem)
