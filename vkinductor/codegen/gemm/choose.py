@@ -83,8 +83,8 @@ def compute_units(info: DeviceInfo) -> int:
     return {"discrete": _MEASURED_UNITS, "integrated": 16}.get(info.kind, 32)
 
 
-# TFLOP/s with which a tile fills an H200 (132 units) on products of 2048 to 4096 a side: what else there is has about the
-# same ratios. Products that do not depend on each other overlap there, so that a wave need not be full.
+# TFLOP/s with which a tile fills an H200 (132 units) on products of 2048 to 4096 a side: other devices have about these
+# ratios. Products that do not depend on each other overlap there, so that a wave need not be full.
 _MEASURED_UNITS = 132
 _MEASURED: dict[BlockTile | TiledTile, float] = {
     WorkgroupTile(128, 256, 64): 313,
