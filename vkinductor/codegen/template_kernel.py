@@ -33,7 +33,6 @@ from .source import KernelText, assemble
 from .types import glsl_type
 from .vectorize import LOAD, Access, scalar, statements, unpacked, wide_load
 
-
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -255,8 +254,8 @@ class VulkanTemplateKernel(VulkanKernel):
         return result if flat else None
 
     def given(self, result: Result | None) -> tuple[list[Given], list[str]]:
-        """The inputs of an epilogue with the one store ``result`` that neighbours find side by side, each aligned for wide
-        loads, and the body that has their values by name."""
+        """The inputs that neighbours find side by side, each aligned for wide loads, of an epilogue with one store
+        ``result``, and the body that has their values by name."""
         accesses = list(self.accesses.values())
         if result is None:
             return [], []

@@ -127,8 +127,8 @@ _MEASURED: dict[BlockTile | TiledTile, float] = {
     TILED[1]: 23,
     TILED[2]: 16.3,
 }
-# The least part of a wave that a product takes, what a launch costs, and what cutting the sum does: another launch, and a
-# barrier over which nothing overlaps.
+# The least part of a wave that a product takes, what a launch costs, and what cutting the sum does: one launch more
+# behind a barrier, over which nothing overlaps.
 _LEAST_WAVES = 0.5
 _LAUNCH_NS = 3000.0
 _SPLIT_NS = 30_000.0
