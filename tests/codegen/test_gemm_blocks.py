@@ -104,6 +104,21 @@ def test_epilogues(kind: str, n: int) -> None:
 
 
 @kinds
+@pytest.mark.parametrize("size", [(32, 64), (20, 36), (20, 35)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
+def test_inputs_of_an_epilogue(kind: str, size: tuple[int, int], dtype: torch.dtype) -> None:
+    """As the result lies, by column, by row, in other dtypes, and of batches."""
+    (m, n), k = size, 24
+
+    def f(a: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, r: torch.Tensor, c: torch.Tensor) -> Any:
+        y = F.gelu(F.linear(a, w, bias)) + r
+        batched = torch.stack([a, -a]) @ w.t() * bias + torch.stack([r, r * 2]) - c
+        return y, batched, (F.linear(a, w).float() * r.float()).to(y.dtype), (a @ w.t() + c) * bias
+
+    hold(TILES[kind], f, *operands(dtype, (m, k), (n, k), (n,), (m, n), (m, 1)))
+
+
+@kinds
 def test_other_result_dtypes(kind: str) -> None:
     def f(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = a @ b

@@ -116,6 +116,36 @@ def test_few_blocks_are_cut_along_the_sum() -> None:
     assert all(tile.splits == 1 for tile in candidates(info, Problem(1, 8192, 8192, 8192, torch.float16)))
 
 
+MEASURED = {
+    (1024, 1024, 1024): (SubgroupTile(128, 128, 64, 64, 64), SubgroupTile(128, 128, 64, 64, 64)),
+    (2048, 2048, 2048): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
+    (4096, 4096, 4096): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
+    (8192, 8192, 8192): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
+}
+
+
+@pytest.mark.parametrize("size", MEASURED, ids=str)
+@pytest.mark.parametrize("b_contiguous", ["k", "n"])
+def test_the_best_that_an_h200_was_seen_to_have(size: tuple[int, int, int], b_contiguous: str) -> None:
+    m, n, k = size
+    best, best_of_subgroups = MEASURED[size]
+    for dtype in (torch.float16, torch.bfloat16):
+        problem = Problem(1, m, n, k, dtype, b_contiguous=b_contiguous, a_width=8, b_width=8)
+        assert choose(card(), problem) == best
+        assert choose(without(card(), "cooperative_matrix2"), problem) == best_of_subgroups
+    floats = Problem(1, m, n, k, torch.float32, b_contiguous=b_contiguous, a_width=4, b_width=4)
+    assert choose(card(), floats) == RegisterTile(128, 128, 16, 8, 8)
+
+
+@pytest.mark.parametrize(("m", "k"), [(32, 16384), (64, 4096), (128, 16384), (256, 4096)])
+def test_few_rows_take_no_more_than_one_wave_of_blocks(m: int, k: int) -> None:
+    """Blocks of as many rows as there are, or a half, and a wave of them at least half full."""
+    tile = choose(card(), Problem(1, m, 4096, k, torch.float16, b_contiguous="k", a_width=8, b_width=8))
+    assert isinstance(tile, BlockTile)
+    assert tile.bm <= m
+    assert 64 <= tile.groups(1, m, 4096) <= 132
+
+
 def test_forced_before_tuned_before_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     info, problem = card(), Problem(*SIZES[0], torch.float16)
     rule = choose(info, problem)
@@ -138,7 +168,7 @@ def test_tiles_as_json() -> None:
 
 def program(a: torch.Tensor, w: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, r: torch.Tensor) -> Any:
     y = a @ b
-    return F.silu(F.linear(a, w, bias)) + r, y, y.relu(), a.t() @ r
+    return F.gelu(F.linear(a, w, bias)) + r, y, y.relu(), a.t() @ r
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -161,6 +191,10 @@ def test_text_for_other_devices_compiles(tile: Tile, dtype: torch.dtype, monkeyp
             torch.compile(program, backend="vulkan", fullgraph=True, dynamic=dynamic)(*args)
     products = [kernel for kernel in kernels if "coopmat<" in kernel.glsl]
     assert len(products) == 9
+    if isinstance(tile, WorkgroupTile) and dtype == torch.float16:
+        # The residual comes, and every result that is not one of two leaves, in matrices.
+        assert sum("STORE(acc" in kernel.glsl for kernel in products) == (6 if tile.splits == 1 else 9)
+        assert sum("GIVEN_" in kernel.glsl for kernel in products) == (3 if tile.splits == 1 else 0)
     for kernel in products:
         assert len(compiler.compile(kernel.glsl, name=kernel.name, target=Target((1, 3)))) > 1000
         assert kernel.subgroup_size == (32 if isinstance(tile, SubgroupTile) else None)

@@ -7,6 +7,7 @@ follows is generated like any pointwise kernel over x, starting from that value 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,9 @@ from .kernel import VulkanKernel
 from .ops import as_dtype
 from .source import KernelText, assemble
 from .types import glsl_type
-from .vectorize import scalar
+from .vectorize import LOAD, Access, scalar, statements, unpacked, wide_load
+
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class VulkanTemplateBuffer(TemplateBuffer):
@@ -96,6 +99,46 @@ class Result:
     aligned: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """An input of an epilogue that the caller of ``finish`` may bring for several elements at once.
+
+    ``column``: whether each row has the same elements, else they lie as the result does.
+    """
+
+    access: Access
+    column: bool
+
+    @property
+    def name(self) -> str:
+        """Its value in the epilogue."""
+        return f"given{self.access.number}"
+
+    @property
+    def register(self) -> str:
+        """The GLSL type of that."""
+        return glsl_type(self.access.dtype).register
+
+    @property
+    def at(self) -> str:
+        """GLSL of the index of an element."""
+        return "column" if self.column else "xindex"
+
+    def single(self, shift: str = "") -> str:
+        """GLSL that loads one element, ``shift`` further."""
+        entry = glsl_type(self.access.dtype)
+        address = f"uint64_t({self.access.var}) + uint64_t({self.at}{shift}) * {entry.nbytes}ul"
+        return entry.load.format(f"{entry.buffer}({address}).d[0]")
+
+    def load(self, width: int) -> list[str]:
+        """Declarations of the words of ``width`` neighbours."""
+        return wide_load(dataclasses.replace(self.access, text=self.at), width)
+
+    def element(self, v: int) -> str:
+        """GLSL of neighbour ``v`` of those."""
+        return re.sub(r"\bv\b", str(v), unpacked(self.access))
+
+
 class VulkanTemplateKernel(VulkanKernel):
     """One template with its epilogue."""
 
@@ -103,6 +146,7 @@ class VulkanTemplateKernel(VulkanKernel):
         self.node = node
         self.workgroups: Any = 1
         self.results: list[Result] = []
+        self.marked: list[str] = []
         numel = sympy_product(node.get_size())
         super().__init__({"x": numel}, features=SIMDKernelFeatures([], numel))
         buffers: list[Any] = [V.graph.get_buffer(inp.get_name()) for inp in self.inputs]
@@ -181,6 +225,7 @@ class VulkanTemplateKernel(VulkanKernel):
             self.codegen_body()
         with V.set_kernel_handler(self):
             marked = [line for section in self.pending for line in section.resolve(self).body]
+            self.marked = marked
             body = scalar(marked, list(self.accesses.values()))
         return self.indexing_code.getvalue().splitlines(), body
 
@@ -199,7 +244,8 @@ class VulkanTemplateKernel(VulkanKernel):
 
         A template may then compute several results before it stores them with one wide store.
         """
-        lines = {result.line: result for result in self.results}
+        accesses = list(self.accesses.values())
+        lines = {scalar([result.line], accesses)[0]: result for result in self.results}
         stores = [line for line in body if line in lines]
         if len(stores) != 1 or body[-1] != stores[0]:
             return None
@@ -207,19 +253,48 @@ class VulkanTemplateKernel(VulkanKernel):
         flat = result.index == "xindex" or f"const {self.index_dtype} {result.index} = xindex;" in indexing
         return result if flat else None
 
+    def given(self, result: Result | None) -> tuple[list[Given], list[str]]:
+        """The inputs that neighbours find side by side, each aligned for wide loads, of an epilogue with one store
+        ``result``, and the body that has their values by name."""
+        accesses = list(self.accesses.values())
+        if result is None:
+            return [], []
+        found: dict[int, Given] = {}
+
+        def name(match: re.Match[str]) -> str:
+            access = accesses[int(match[1])]
+            entry = self.range_tree_nodes.get(access.index)
+            columns = self.node.get_size()[-1]
+            column = entry is not None and entry.divisor == 1 and entry.length == columns
+            fits = access.aligned and not access.store and access.dtype in (torch.float32, *HALVES)
+            if not fits or not (access.text == result.index or column):
+                return match[0]
+            found[access.number] = Given(access, access.text != result.index)
+            return found[access.number].name
+
+        lines: list[str] = []
+        for statement in statements(self.marked[:-1]):
+            alone = len(statement) == 1 and not statement[0].startswith("if (")
+            lines += [LOAD.sub(name, statement[0])] if alone else statement
+        return list(found.values()), scalar(lines, accesses)
+
     def build(self, epilogue_nodes: Sequence[Any]) -> KernelText:
         """The finished kernel."""
         template, values, self.workgroups = self.node.plan(self)
         indexing, body = self.epilogue(epilogue_nodes)
         with V.set_kernel_handler(self):
             pointers, fields, nbytes = self._arguments()
+        result = self.sole_result(indexing, body)
+        given, finish = self.given(result)
         context = {
             **values,
             "index": self.index_dtype,
             "pointers": pointers,
             "indexing": indexing,
             "body": body,
-            "result": self.sole_result(indexing, body),
+            "result": result,
+            "given": given,
+            "finish": finish,
             "types": glsl_type,
         }
         layout = ArgumentLayout(tuple(fields))

@@ -90,24 +90,71 @@ def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
 
 def compute_units(info: DeviceInfo) -> int:
     """Workgroups that run at a time: Vulkan does not tell how many a device has, a class of devices has about these."""
-    return {"discrete": 128, "integrated": 16}.get(info.kind, 32)
+    return {"discrete": _MEASURED_UNITS, "integrated": 16}.get(info.kind, 32)
 
 
-# Of the multiply-adds that a compute unit of an H100 does in a nanosecond on a large product; leads for other devices.
-_RATE = {WorkgroupTile: 1300.0, SubgroupTile: 1100.0, RegisterTile: 120.0, TiledTile: 60.0}
-_BYTES_A_NS = 2000.0
+# TFLOP/s with which a tile fills an H200 (132 units) on products of 2048 to 4096 a side: other devices have about these
+# ratios. Products that do not depend on each other overlap there, so that a wave need not be full.
+_MEASURED_UNITS = 132
+_MEASURED: dict[BlockTile | TiledTile, float] = {
+    WorkgroupTile(128, 256, 64): 313,
+    WorkgroupTile(128, 256, 32): 299,
+    WorkgroupTile(256, 128, 64): 122,
+    WorkgroupTile(256, 128, 32): 271,
+    WorkgroupTile(128, 128, 64): 274,
+    WorkgroupTile(128, 128, 32): 185,
+    WorkgroupTile(64, 128, 64): 186,
+    WorkgroupTile(64, 128, 64, threads=128): 254,
+    WorkgroupTile(128, 64, 64): 184,
+    WorkgroupTile(64, 64, 64, threads=128): 143,
+    WorkgroupTile(32, 128, 64, threads=128): 156,
+    WorkgroupTile(32, 64, 64, threads=128): 125,
+    SubgroupTile(128, 256, 32, 64, 64): 234,
+    SubgroupTile(256, 128, 32, 64, 64): 218,
+    SubgroupTile(128, 128, 32, 64, 64): 255,
+    SubgroupTile(128, 128, 32, 64, 32): 190,
+    SubgroupTile(128, 128, 64, 64, 64): 284,
+    SubgroupTile(64, 128, 32, 32, 64): 190,
+    SubgroupTile(64, 128, 64, 32, 64): 225,
+    SubgroupTile(128, 64, 32, 64, 32): 185,
+    SubgroupTile(64, 64, 32, 32, 32): 157,
+    SubgroupTile(64, 64, 64, 32, 32): 184,
+    SubgroupTile(32, 128, 32, 32, 32): 155,
+    SubgroupTile(32, 64, 64, 16, 32): 134,
+    SubgroupTile(16, 128, 64, 16, 32): 106,
+    SubgroupTile(32, 32, 32, 16, 16): 72,
+    RegisterTile(128, 128, 16, 8, 8): 44.6,
+    RegisterTile(128, 128, 8, 8, 8): 41.2,
+    RegisterTile(128, 256, 8, 8, 16): 41.7,
+    RegisterTile(128, 64, 16, 8, 8): 41.5,
+    RegisterTile(128, 64, 16, 8, 4): 39,
+    RegisterTile(64, 128, 16, 4, 8): 38,
+    RegisterTile(64, 64, 16, 8, 8): 40,
+    RegisterTile(64, 64, 16, 4, 4): 31.7,
+    RegisterTile(32, 64, 16, 4, 4): 30.5,
+    RegisterTile(32, 32, 16, 4, 4): 27.5,
+    TILED[0]: 27.4,
+    TILED[1]: 23,
+    TILED[2]: 16.3,
+}
+# The least part of a wave that a product takes, what a launch costs, and what cutting the sum does: one launch more
+# behind a barrier, over which nothing overlaps.
+_LEAST_WAVES = 0.5
 _LAUNCH_NS = 3000.0
+_SPLIT_NS = 30_000.0
+_BYTES_A_NS = 2000.0
 
 
 def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
     """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory."""
-    bm, bn = tile.bm, tile.bn  # type: ignore[attr-defined]
-    groups = tile.groups(problem.batch, problem.m, problem.n)
-    # A block of bm x bn brings bm + bn rows: the larger it is, the fewer bytes a multiply-add.
-    rate = _RATE[type(tile)] * min(1.0, (bm * bn / (bm + bn) / 85.0) ** 0.5)
-    waves = -(-groups // compute_units(info))
-    terms = -(-problem.k // tile.splits)
-    time = waves * (bm * bn * terms / rate + _LAUNCH_NS / 2)
+    assert isinstance(tile, (BlockTile, TiledTile))
+    known = (
+        replace(tile, splits=1, shape=SubgroupTile.shape) if isinstance(tile, SubgroupTile) else replace(tile, splits=1)
+    )
+    # Of the multiply-adds that a unit does in a nanosecond.
+    rate = _MEASURED.get(known, 20.0) * 500 / _MEASURED_UNITS
+    waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
+    time = waves * tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + _LAUNCH_NS
     if tile.splits > 1:
-        time += _LAUNCH_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
-    return time
+        time += _SPLIT_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
+    return float(time)

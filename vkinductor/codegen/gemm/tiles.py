@@ -118,7 +118,9 @@ class BlockTile(Tile):
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         component = COMPONENTS.get(problem.dtype, ("", ""))[1]
-        return {**super().values(info, problem), "component": component, "nbytes": problem.dtype.itemsize}
+        more = {"component": component, "nbytes": problem.dtype.itemsize}
+        whole = problem.static and problem.k % (self.splits * self.bk) == 0
+        return {**super().values(info, problem), **more, "splits_whole": whole}
 
 
 # dtype -> (name in CooperativeShape, GLSL type)

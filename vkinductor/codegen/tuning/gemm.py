@@ -15,7 +15,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 from ..alignment import WIDEST
 from ..gemm import choose
 from ..gemm.problem import Problem
-from ..gemm.tiles import Tile
+from ..gemm.tiles import BlockTile, Tile, TiledTile
 from . import compare
 from .family import Bucket, Operand, Operation, Size
 
@@ -55,7 +55,7 @@ class Gemm:
     def estimate(self, info: DeviceInfo, problem: Problem, candidate: Tile) -> float:
         """Nanoseconds by codegen/gemm's model; of a kernel without blocks, whose candidates differ in what no simple
         model knows, the time to read the operands."""
-        if type(candidate) in choose._RATE:
+        if isinstance(candidate, (BlockTile, TiledTile)):
             return choose.estimate(info, problem, candidate)
         return problem.batch * (problem.m + problem.n) * problem.k * problem.dtype.itemsize / choose._BYTES_A_NS
 

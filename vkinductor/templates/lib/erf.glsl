@@ -14,10 +14,9 @@ float vk_erf_small(float s) {
 }
 
 float vk_erf(float x) {
+    // No branch: what loads around several of these would wait at each.
     float ax = vk_abs(x);
-    if (ax < 1.0) {
-        return x + x * vk_erf_small(x * x);
-    }
+    float small = x + x * vk_erf_small(x * x);
     // -log2(erfc(x)) on [1, 4]; from 4 on the result rounds to 1.
     float a = min(ax, 4.0);
     float p = 3.128679600e-05;
@@ -28,7 +27,8 @@ float vk_erf(float x) {
     p = p * a + 9.135434031e-01;
     p = p * a + 1.629637122e+00;
     p = p * a - 2.712636779e-04;
-    return vk_isnan(x) ? x : vk_copysign(1.0 - vk_exp2(-p), x);
+    float large = vk_copysign(1.0 - vk_exp2(-p), x);
+    return ax < 1.0 || vk_isnan(x) ? small : large;
 }
 
 // e^(x^2) erfc(x) for x >= 0
