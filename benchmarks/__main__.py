@@ -15,9 +15,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -45,6 +46,13 @@ def selected(modules: list[str], pattern: str, quick: bool) -> list[Case]:
     return [case for case in found if re.search(pattern, case.key)]
 
 
+def how(system: System, case: Case) -> Callable[[Any], Any]:
+    """How ``system`` compiles ``case``."""
+    if case.group == "ceiling":
+        return lambda function: function
+    return system.compile_whole if case.group == "models" else system.compile
+
+
 def run(system: System, cases: list[Case], seconds: float) -> Iterator[Result]:
     """Every case on one system, ceilings first; what fails is a result with the reason."""
     for case in cases:
@@ -52,7 +60,7 @@ def run(system: System, cases: list[Case], seconds: float) -> Iterator[Result]:
         torch.manual_seed(0)
         result = Result(case.key, system.name, None, case.nbytes, case.flops, case.targets)
         try:
-            compile_ = (lambda f: f) if case.group == "ceiling" else system.compile
+            compile_ = how(system, case)
             result.us = system.time(case.calls(compile_, system.device), seconds) / case.inner
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
@@ -65,7 +73,7 @@ def compile_only(system: System, cases: list[Case]) -> None:
     for case in cases:
         torch._dynamo.reset()
         try:
-            case.calls(system.compile, system.device)[0]()
+            case.calls(how(system, case), system.device)[0]()
             system.synchronize()
         except Exception as error:
             print(f"{case.key}: {type(error).__name__}", file=sys.stderr)

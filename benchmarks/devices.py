@@ -30,6 +30,10 @@ class System(ABC):
         """``function`` as this system runs it."""
         return function
 
+    def compile_whole(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, which is many kernels, as this system runs it at its best."""
+        return self.compile(function)
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -77,6 +81,12 @@ class Vulkan(System):
         self._vkinductor, self._mode = vkinductor, mode
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        # Kernels on their own: a replayed graph is a submit of its own, and the device would wait for the host.
+        if self._mode is None:
+            return torch.compile(function, backend="vulkan", options={"recording": False})
+        return torch.compile(function, backend="vulkan", mode=self._mode)
+
+    def compile_whole(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(function, backend="vulkan", mode=self._mode)
 
     def synchronize(self) -> None:
