@@ -5,6 +5,7 @@ One system a process: torch has one accelerator a process, and what was compiled
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from abc import ABC, abstractmethod
@@ -39,8 +40,9 @@ class System(ABC):
         """Wait for the device."""
 
     @abstractmethod
-    def span(self, record: Callable[[], Any]) -> float:
-        """Microseconds of the device for what ``record`` launches, from the first kernel to the last."""
+    def span(self, record: Callable[[], Any], host: float) -> float:
+        """Microseconds of the device for what ``record`` launches, from the first kernel to the last; the host needs at
+        most ``host`` seconds to launch it."""
 
     @abstractmethod
     def about(self) -> dict[str, str]:
@@ -67,7 +69,7 @@ class System(ABC):
             for i in range(count):
                 calls[i % len(calls)]()
 
-        return statistics.median(self.span(record) for _ in range(samples)) / count
+        return statistics.median(self.span(record, count * each) for _ in range(samples)) / count
 
 
 class Vulkan(System):
@@ -92,9 +94,9 @@ class Vulkan(System):
     def synchronize(self) -> None:
         self._vkinductor.synchronize()
 
-    def span(self, record: Callable[[], Any]) -> float:
+    def span(self, record: Callable[[], Any], host: float) -> float:
         if has_timestamps() and self._vkinductor.device_info().kind != "cpu":
-            return device_time(record)
+            return device_time(record, host)
         self.synchronize()
         start = time.perf_counter()
         record()
@@ -114,7 +116,7 @@ class CudaEager(System):
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def span(self, record: Callable[[], Any]) -> float:
+    def span(self, record: Callable[[], Any], host: float) -> float:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         torch.cuda._sleep(20_000_000)  # some 10 ms: the host is done before the device begins
@@ -176,12 +178,12 @@ def increment(loop: int = 1) -> Any:
     return context.get().pipelines.get(KernelSource("increment", glsl, layout))
 
 
-def device_time(record: Callable[[], Any]) -> float:
+def device_time(record: Callable[[], Any], host: float = 0.003) -> float:
     """Microseconds of the device for what ``record`` dispatches, submitted before the device begins with it.
 
-    A long kernel holds the device up until then: 6 ms or more. A host that needs longer makes the result one of the
-    host. The kernel goes in pieces, so that the stream, which sends an idle device its first work early, has submits
-    of full length by then.
+    A long kernel holds the device up until then: twice the ``host`` seconds that the host is said to need, and 6 ms or
+    more; one that needs longer makes the result one of the host. The kernel goes in pieces of a millisecond or more, so
+    that the stream, which sends an idle device its first work early, has submits of full length by then.
     """
     from vkinductor.runtime import context
 
@@ -190,7 +192,7 @@ def device_time(record: Callable[[], Any]) -> float:
     hold = increment(500_000)
     own = device.memory.allocate(1024)
     stream.synchronize()
-    for _ in range(5):
+    for _ in range(max(5, math.ceil(2000 * host))):
         stream.dispatch(hold, (1, 1, 1), hold.pack(own), ((own, 1024),), ((own, 1024),))
         stream.flush()
     with stream.timed() as timer:

@@ -132,7 +132,7 @@ def test_a_case_runs_on_other_data_each_time_and_a_failure_is_a_result(speed: An
 
         def synchronize(self) -> None: ...
 
-        def span(self, record: Any) -> float:
+        def span(self, record: Any, host: float) -> float:
             record()
             return 30.0
 

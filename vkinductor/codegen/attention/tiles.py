@@ -129,7 +129,7 @@ def padded(width: int) -> int:
 
 # The first that fits and that the problem fills is taken.
 WORKGROUP_TILES = (
-    WorkgroupTile(bq=64, bk=64, threads=128),
+    WorkgroupTile(bq=64, bk=64, threads=128, lazy=True, peel=True),
     WorkgroupTile(bq=128, bk=64, threads=256),
     WorkgroupTile(bq=64, bk=32, threads=128),
     WorkgroupTile(bq=32, bk=32, threads=128),
@@ -138,8 +138,8 @@ WORKGROUP_TILES = (
 
 # Two matrices of scores and two of results, or one and two of their operands.
 BACKWARD_WORKGROUP_TILES = (
-    WorkgroupTile(bq=64, bk=64, threads=256),
     WorkgroupTile(bq=64, bk=64, threads=128),
+    WorkgroupTile(bq=64, bk=64, threads=256),
     WorkgroupTile(bq=64, bk=32, threads=128),
     WorkgroupTile(bq=32, bk=32, threads=128),
 )
