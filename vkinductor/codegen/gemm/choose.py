@@ -13,7 +13,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 from .. import loop_limit
 from . import skinny
 from .cooperative import WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
-from .problem import Problem
+from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, RegisterTile, Tile, TiledTile
 
 _Kind = TypeVar("_Kind", bound=Tile)
@@ -66,17 +66,14 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
         if m == 1:
             return [DirectTile(tm=1, tn=2, lanes=lanes, blocks=blocks)]
         return [DirectTile(tm=4 if m >= 4 else m, tn=4, lanes=lanes, blocks=blocks)]
-    if few_rows := skinny.candidates(info, problem):
-        return few_rows
-    if m <= 8:
-        if problem.b_contiguous == "k":
-            # A row of weights is contiguous in k: lanes read along it.
-            lanes = 64 if problem.k >= 256 else 16
-            return [DirectTile(tm=m, tn=2, lanes=lanes, blocks=max(1, 128 // lanes))]
-        return [DirectTile(tm=m, tn=1, lanes=1, blocks=128)]
-    tiles = [*WORKGROUP, *subgroup_tiles(info, problem.dtype), *REGISTER, *TILED]
+    few = skinny.candidates(info, problem)
+    cooperative = [*WORKGROUP, *subgroup_tiles(info, problem.dtype)]
+    if few and (m <= 8 or problem.n <= MOST_ROWS or not any(tile.fits(info, problem) for tile in cooperative)):
+        return few
+    # Sums of nine to sixteen rows are bound by arithmetic, unless matrix hardware does it.
+    tiles = [*cooperative, *([] if few else [*REGISTER, *TILED])]
     split = [replace(tile, splits=s) for tile in tiles for s in splits(info, problem, tile)]
-    return sorted(split, key=lambda tile: estimate(info, problem, tile))
+    return [*sorted(split, key=lambda tile: estimate(info, problem, tile)), *few]
 
 
 def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:

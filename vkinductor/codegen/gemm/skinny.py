@@ -212,11 +212,14 @@ def _power_of_two_at_most(n: int) -> int:
 
 
 def _rows(problem: Problem, view: Skinny) -> GemvTile:
+    # What an H200 did fastest at 2048 to 14336 inputs (docs/benchmarks-nvidia.md): few rows want many lanes and two
+    # loads each on their way, more of them fewer lanes, since each keeps sums of every row.
     chunks = -(-view.k // view.width)
-    rows = 4 if view.m <= 8 or view.width <= 4 else 2
-    loads = 4 if view.m <= 4 else 2
-    lanes = min(128, max(8, _power_of_two_at_most(-(-chunks // loads))))
-    threads = max(64, lanes)
+    rows, loads, most = (4, 2, 64) if view.m < 4 else (2, 2, 32) if view.m <= 8 else (4, 1, 32)
+    if view.m > 8 and view.width <= 4:
+        rows = 2
+    lanes = min(most, max(8, _power_of_two_at_most(-(-chunks // loads))))
+    threads = max(64 if view.m < 4 else 128, lanes)
     # Few outputs: more workgroups.
     while rows > 1 and problem.batch * view.n < 512 * rows * (threads // lanes):
         rows //= 2
