@@ -198,3 +198,13 @@ def test_text_for_other_devices_compiles(tile: Tile, dtype: torch.dtype, monkeyp
     for kernel in products:
         assert len(compiler.compile(kernel.glsl, name=kernel.name, target=Target((1, 3)))) > 1000
         assert kernel.subgroup_size == (32 if isinstance(tile, SubgroupTile) else None)
+
+
+def test_matrices_of_a_workgroup_need_rows_in_memory() -> None:
+    """NVIDIA's driver takes the last stride of a tensor's layout to be 1."""
+    info = card()
+    tile = WORKGROUP[0]
+    problem = Problem(1, 512, 512, 512, torch.float16, a_contiguous="k", b_contiguous="n", a_width=8, b_width=8)
+    assert tile.fits(info, problem)
+    for operand in ("a_contiguous", "b_contiguous"):
+        assert not tile.fits(info, dataclasses.replace(problem, **{operand: ""}))

@@ -110,7 +110,7 @@ def backward(
     delta = ops[aten.sum](product, [-1])
     inputs = operands(q, k, v, gradient, lse, delta, mask)
     info = context.get().info
-    whole = workgroup_tile(info, problem, BACKWARD_WORKGROUP_TILES, "attention_workgroup_backward")
+    whole = workgroup_tile(info, problem, inputs[:4], BACKWARD_WORKGROUP_TILES, "attention_workgroup_backward")
     tile: Any = whole or backward_tile(info, problem)
     plan_of = functools.partial(_plan_fma if whole is None else _plan_workgroup, problem=problem, tile=tile)
     fuses = whole is None

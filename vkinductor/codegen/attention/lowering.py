@@ -99,7 +99,7 @@ def forward(
     layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
     with chosen(problem):
         few = tile_of(info, problem, inputs[1], inputs[2])
-        whole, plain = workgroup_tile(info, problem), fma_tile(info, problem)
+        whole, plain = workgroup_tile(info, problem, inputs[:3]), fma_tile(info, problem)
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse
     if whole is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -162,17 +162,20 @@ def matrices(problem: Problem, tile: WorkgroupTile, tensors: list[Any]) -> dict[
 def workgroup_tile(
     info: DeviceInfo,
     problem: Problem,
+    tensors: Sequence[Any],
     tiles: tuple[WorkgroupTile, ...] = WORKGROUP_TILES,
     name: str = "attention_workgroup",
 ) -> WorkgroupTile | None:
-    """A tile of whole-workgroup matrices for ``problem``; None where the device has none for it.
+    """A tile of whole-workgroup matrices for ``problem`` with operands ``tensors``; None where there is none for it.
 
     heuristics.override(name=WorkgroupTile(...)) takes that one, name=False none.
     """
+    # NVIDIA's driver takes the last stride of a tensor's layout to be 1, whatever is set.
+    contiguous = all(x.get_layout().stride[-1] == 1 for x in tensors)
     forced = heuristics.forced(name)
     if forced is not None:
-        return forced or None
-    if problem.dtype not in (torch.float16, torch.bfloat16):
+        return forced if forced and (contiguous or forced.emulated) else None
+    if problem.dtype not in (torch.float16, torch.bfloat16) or not contiguous:
         return None
     queries, rest = size_hint(problem.queries), size_hint(problem.batch * problem.heads)
     fitting = [t for t in tiles if t.fits(info, problem.dtype, problem.width, problem.width_v)]

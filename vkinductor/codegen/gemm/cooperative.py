@@ -117,8 +117,11 @@ class WorkgroupTile(CooperativeTile):
             features.cooperative_matrix2_tensor_addressing,
             features.cooperative_matrix2_per_element,
         )
-        return (
-            all(needed)
+        # NVIDIA's driver takes the last stride of a tensor's layout to be 1, whatever is set (seen with attention).
+        rows = problem.a_contiguous and problem.b_contiguous
+        return bool(
+            rows
+            and all(needed)
             and _has_component(info, problem.dtype)
             and self.holds(info, 4)
             and self.threads <= info.max_cooperative_workgroup

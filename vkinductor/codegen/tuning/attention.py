@@ -75,7 +75,7 @@ class Attention:
         few = decode.tile_with(info, problem, _lanes(problem))
         if few is not None:
             return Candidate("decode", few)
-        whole = tiles.workgroup_tile(info, problem)
+        whole = tiles.workgroup_tile(info, problem, ())
         return Candidate("fma", tiles.fma_tile(info, problem)) if whole is None else Candidate("workgroup", whole)
 
     def label(self, candidate: Candidate) -> str:
