@@ -160,22 +160,10 @@ def has_timestamps() -> bool:
 
 def increment(loop: int = 1) -> Any:
     """A pipeline that adds to 64 floats, ``loop`` times."""
+    from vkinductor.codegen.tuning.clock import hold_source
     from vkinductor.runtime import context
-    from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
-    from vkinductor.runtime.pipeline import KernelSource
 
-    layout = ArgumentLayout((("x", "ptr"),))
-    glsl = (
-        "#version 460\n"
-        + "".join(f"#extension {name} : require\n" for name in EXTENSIONS)
-        + "layout(local_size_x = 64) in;\n"
-        "layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F { float v[]; };\n"
-        + layout.glsl(inline=True)
-        + "void main() {\n    float y = F(ARG.x).v[gl_LocalInvocationID.x];\n"
-        + f"    for (int i = 0; i < {loop}; i++) y = y * 0.999 + 1.0;\n"
-        "    F(ARG.x).v[gl_LocalInvocationID.x] = y;\n}\n"
-    )
-    return context.get().pipelines.get(KernelSource("increment", glsl, layout))
+    return context.get().pipelines.get(hold_source(loop))
 
 
 def device_time(record: Callable[[], Any], host: float = 0.003) -> float:

@@ -93,7 +93,7 @@ class Clock:
 
     def _hold_up(self) -> None:
         if self._hold is None:
-            self._hold = self._device.pipelines.get(_hold_source())
+            self._hold = self._device.pipelines.get(hold_source())
             self._own = self._device.memory.allocate(1024)
         own = ((self._own, 1024),)
         for _ in range(_HOLDS):
@@ -107,7 +107,8 @@ class Clock:
             self._own = 0
 
 
-def _hold_source() -> KernelSource:
+def hold_source(passes: int = _HOLD_PASSES) -> KernelSource:
+    """A kernel of one workgroup that adds to 64 floats at its only argument, ``passes`` times."""
     layout = ArgumentLayout((("x", "ptr"),))
     glsl = (
         "#version 460\n"
@@ -116,7 +117,7 @@ def _hold_source() -> KernelSource:
         "layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F { float v[]; };\n"
         + layout.glsl(inline=True)
         + "void main() {\n    float y = F(ARG.x).v[gl_LocalInvocationID.x];\n"
-        f"    for (int i = 0; i < {_HOLD_PASSES}; i++) y = y * 0.999 + 1.0;\n"
+        f"    for (int i = 0; i < {passes}; i++) y = y * 0.999 + 1.0;\n"
         "    F(ARG.x).v[gl_LocalInvocationID.x] = y;\n}\n"
     )
     return KernelSource("hold", glsl, layout)
