@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vkinductor.cli.output import show
 from vkinductor.cli.progress import Progress
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int8")
@@ -156,13 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
     except VulkanError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    text = json.dumps(report, indent=2)
-    if str(arguments.json) == "-":
-        print(text)
-    else:
-        print(describe(report))
-        if arguments.json is not None:
-            arguments.json.write_text(text + "\n")
+    show(report, arguments.json, describe)
     if arguments.report is not None:
         from vkinductor.cli import tune_report
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import runpy
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from vkinductor.cli.output import show
 from vkinductor.cli.sizes import size
 
 
@@ -50,13 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     code = int(report.pop("code"))
-    text = json.dumps(report, indent=2)
-    if str(arguments.json) == "-":
-        print(text)
-    else:
-        print(describe(report))
-        if arguments.json is not None:
-            arguments.json.write_text(text + "\n")
+    show(report, arguments.json, describe)
     return code
 
 
