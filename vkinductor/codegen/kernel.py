@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -26,10 +25,11 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import columns, heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize
-from .alignment import WIDEST, begins_aligned, divides
+from . import columns, heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize, widening
+from .alignment import begins_aligned, divides
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
+from .pending import Part, PendingSection, lines_of
 from .printer import GlslPrinter
 from .ranges import split_whole
 from .reductions import ARG_REDUCTIONS, reduction
@@ -494,20 +494,20 @@ class VulkanKernel(SIMDKernel):
             "index": self.index_dtype,
             "pointers": pointers,
             "xnumel": numels.get("x", "1"),
-            "indexing": _lines(self.indexing_code),
+            "indexing": lines_of(self.indexing_code),
         }
         if self.reduces:
             hoisted = hoist(sections, max(1, self.layout.elements))
             widened = None
             if self.layout.across > 1 and divides(self.layout.across, self.features.numel) and not self.index_checks:
                 widened = columns.widen(
-                    sections, hoisted, common["indexing"], self.layout.across, self._along_x, accesses
+                    sections, hoisted, common["indexing"], self.layout.across, widening.along_x(self), accesses
                 )
             if widened is not None:
                 (sections, hoisted), width = widened, 1
             else:
                 self.layout = dataclasses.replace(self.layout, across=1)
-                width = self._vectorize_rows(sections, accesses)
+                width = widening.rows(self, sections, accesses)
             text, per_group = "reduction.glsl.jinja", self.layout.rows * self.layout.across
             functions = [scan.glsl() for scan in self.scans]
             shared = [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()]
@@ -519,7 +519,7 @@ class VulkanKernel(SIMDKernel):
                 "subgroup": heuristics.fold_subgroup(self.device_info, self.layout, []),
                 "width": width,
                 "unroll": self._unrolled(sections, width),
-                "whole": self._whole_rows(),
+                "whole": widening.whole_rows(self),
                 "rnumel": numels["r0_"],
                 "short_row": _known_below(self.features.reduction_numel, 1 << 30),
                 "few_rows": _known_below(self.features.numel, 1 << 30),
@@ -532,8 +532,8 @@ class VulkanKernel(SIMDKernel):
             text, workgroup = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
             body = [line for s in sections for line in s.body]
             lines = [*common["indexing"], *body]
-            self.tile = self._find_tile(lines, accesses)
-            wide = None if self.tile is not None else self._vectorize_elements(lines, accesses)
+            self.tile = widening.tile(self, lines, accesses)
+            wide = None if self.tile is not None else widening.elements(self, lines, accesses)
             per_group = workgroup * (wide.width if wide is not None else 1)
             numel = self.features.numel
             if self.tile is not None:
@@ -547,64 +547,6 @@ class VulkanKernel(SIMDKernel):
             }
         values = {**common, **specific}
         return assemble(text, layout, self.device_info, values, per_group, sorted(self.written), nbytes)
-
-    @property
-    def _along_x(self) -> vectorize.Dimension:
-        (tree,) = [tree for tree in self.range_trees if tree.prefix == "x"]
-        return vectorize.Dimension("xindex", self.index_dtype, tree, self.range_tree_nodes)
-
-    def _find_tile(self, lines: list[str], accesses: list[vectorize.Access]) -> tiles.Tile | None:
-        """The tile of an elementwise kernel that reads across what it writes."""
-        sizes = [access.dtype.itemsize for access in accesses]
-        sides = heuristics.tile_sides(self.device_info, min(sizes, default=4))
-        if not sides or self.index_checks:
-            return None
-        widths = [width for width in (8, 4, 2) if width * min(sizes) <= WIDEST]
-        shared = self.device_info.limits.max_shared_memory
-        return tiles.find(lines, self._along_x, accesses, widths, sides, shared)
-
-    def _vectorize_elements(self, lines: list[str], accesses: list[vectorize.Access]) -> vectorize.Wide | None:
-        """The body of an elementwise kernel for several elements an invocation; None where one is better."""
-        dimension, tree = self._along_x, self._along_x.tree
-        sizes = [access.dtype.itemsize for access in accesses]
-        if self.index_checks or not sizes:
-            return None
-        widths = heuristics.pointwise_widths(self.device_info, min(sizes), max(sizes), size_hint(tree.numel))
-        whole = [width for width in widths if divides(width, tree.numel)]
-        if not whole or whole[0] < widths[0]:
-            # Elements left over cost a second body: not for small kernels, nor where half the width has none.
-            whole = widths if heuristics.tails(size_hint(tree.numel)) and not whole else whole
-        found = vectorize.best(whole, lambda width: [vectorize.vectorize(lines, width, dimension, accesses)])
-        return None if found is None else found[1][0]
-
-    def _vectorize_rows(self, sections: list[Section], accesses: list[vectorize.Access]) -> int:
-        """Rewrite ``sections`` for several neighbours of the row a step, where that is better; how many."""
-        (tree,) = [tree for tree in self.range_trees if prefix_is_reduction(tree.prefix)]
-        dimension = vectorize.Dimension("r0_index", self.index_dtype, tree, self.range_tree_nodes)
-        loops = [section for section in sections if section.loop and section.body]
-        width, found = self.layout.width, None
-        if width > 1 and not self.index_checks and not any(section.parts for section in self.pending):
-            found = vectorize.best(
-                [width], lambda width: [vectorize.vectorize(s.body, width, dimension, accesses) for s in loops]
-            )
-        for section in sections:
-            section.row = vectorize.scalar(section.row, accesses)
-            section.after = vectorize.scalar(section.after, accesses)
-            if found is None or not section.loop:
-                section.body = vectorize.scalar(section.body, accesses)
-        if found is None:
-            return 1
-        for section, wide in zip(loops, found[1], strict=True):
-            section.wide = wide
-        return width
-
-    def _whole_rows(self) -> bool:
-        """Whether every invocation has a row, and all of its elements are there."""
-        layout = self.layout
-        step = layout.lanes * (layout.elements or layout.step)
-        return divides(layout.rows * layout.across, self.features.numel) and divides(
-            step, self.features.reduction_numel
-        )
 
     def _unrolled(self, sections: list[Section], width: int) -> int:
         """Elements that a pass of the loops over the row takes."""
@@ -693,46 +635,6 @@ class VulkanKernel(SIMDKernel):
             check(name, self.scheduled, self.args.live_output_buffers())
 
 
-@dataclass
-class Part:
-    """What a loop section computes before ``scan``."""
-
-    body: list[IndentedBuffer]
-    scan: str
-
-
-@dataclass
-class PendingSection:
-    """A closed section whose stores are not resolved yet: until the kernel is complete nobody knows which
-    buffers fusion has made unnecessary."""
-
-    loop: bool
-    before: IndentedBuffer
-    body: list[IndentedBuffer]
-    after: IndentedBuffer
-    row: IndentedBuffer
-    parts: list[Part]
-    begin: IndentedBuffer
-    end: IndentedBuffer
-
-    def any(self) -> bool:
-        """Whether there is anything in it."""
-        return bool(self.parts) or any(bool(b) for b in (self.before, *self.body, self.after, self.row))
-
-    def resolve(self, kernel: VulkanKernel) -> Section:
-        """Its text, in which the accesses of a body are still marked."""
-        if self.parts:
-            indexing, *rest = self.body
-            bodies = [[line for b in body for line in _lines(b)] for body in (*(p.body for p in self.parts), rest)]
-            bodies = [vectorize.scalar(body, list(kernel.accesses.values())) for body in bodies]
-            bodies[-1] = [*_lines(self.begin), *bodies[-1], *_lines(self.end)]
-            carries, loop = scans.section(kernel, _lines(indexing), bodies, [p.scan for p in self.parts])
-            return Section(False, [*_lines(self.before), *carries, *loop], [], _lines(self.after), _lines(self.row))
-        body = [line for buffer in self.body for line in _lines(buffer)]
-        around = _lines(self.begin), _lines(self.end)
-        return Section(self.loop, _lines(self.before), body, _lines(self.after), _lines(self.row), *around)
-
-
 def scalar_kind(dtype: torch.dtype) -> str:
     """Argument-block kind of a scalar passed by value."""
     return {"float": "f32", "double": "f64", "int": "i32", "uint": "u32", "int64_t": "i64", "uint64_t": "u64"}.get(
@@ -747,10 +649,6 @@ def _static_nbytes(name: str) -> int | None:
         return None
     size = V.graph.sizevars.simplify(buffer.get_layout().storage_size())
     return int(size) * buffer.get_dtype().itemsize if isinstance(size, (int, sympy.Integer)) else None
-
-
-def _lines(buffer: IndentedBuffer) -> list[str]:
-    return [line for line in buffer.getvalue().splitlines() if line.strip()]
 
 
 def _known_below(numel: sympy.Expr, bound: int) -> bool:
