@@ -1,4 +1,4 @@
-"""Tuning: which candidate is chosen, what is kept and found again, and that no wrong or failing one is taken."""
+"""Tuning on a device: what is kept and found again, and that no wrong or failing candidate is taken."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ from typing import Any
 import pytest
 import torch
 from compiled import copies, on_device, same
+from tuning_cases import bucket
 
 import vkinductor
 from vkinductor.codegen import tuning
 from vkinductor.codegen.gemm import choose
 from vkinductor.codegen.gemm.tiles import DirectTile, RegisterTile, Tile
-from vkinductor.codegen.tuning import clock, compare
-from vkinductor.codegen.tuning.family import Bucket, Size, pruned
-from vkinductor.codegen.tuning.gemm import GEMM, operands, problem_of
-from vkinductor.codegen.tuning.learned import nearest
+from vkinductor.codegen.tuning import clock
+from vkinductor.codegen.tuning.gemm import GEMM, problem_of
 from vkinductor.codegen.tuning.results import KIND, Result, Results, Row, results
-from vkinductor.codegen.tuning.select import LOOKS, ROUNDS, select
 from vkinductor.codegen.tuning.tuner import NothingWorksError, tune
 from vkinductor.codegen.tuning.workspace import Runner
 from vkinductor.device.registry import registry
-from vkinductor.runtime.deviceinfo import CooperativeShape
 from vkinductor.runtime.errors import DeviceLostError
 
 SMALL = DirectTile(tm=1, tn=1, blocks=16)
@@ -108,178 +105,6 @@ def taking(monkeypatch: pytest.MonkeyPatch, **times: float) -> Iterator[None]:
 
 def small_problem() -> Any:
     return problem_of(1, 32, 32, 32, torch.float32)
-
-
-# Selection: no device.
-
-
-def chosen(times: dict[str, list[float] | float], baseline: str | None, budget: float = 1e9) -> Any:
-    """``select`` with fake times (a list: sample by sample, then the last); each costs a unit of the budget."""
-    taken: dict[str, int] = dict.fromkeys(times, 0)
-    spent = 0
-
-    def sample(name: str) -> float:
-        nonlocal spent
-        spent += 1
-        of = times[name]
-        taken[name] += 1
-        return of if isinstance(of, float) else of[min(taken[name], len(of)) - 1]
-
-    choice, found = select(list(times), sample, lambda part: spent >= part * budget, baseline)
-    return choice, {m.candidate: m for m in found}
-
-
-def test_the_fastest_is_chosen() -> None:
-    choice, found = chosen({"a": 10.0, "b": 8.0, "c": 9.0}, "a")
-    assert choice == "b"
-    assert len(found["b"].samples) == LOOKS + ROUNDS
-
-
-def test_the_heuristics_choice_stays_within_noise() -> None:
-    assert chosen({"a": 10.0, "b": 9.85, "c": 9.9}, "a")[0] == "a"
-    assert chosen({"a": 10.0, "b": 9.7}, "a")[0] == "b"
-    # Without a baseline that runs the fastest is taken, by whatever.
-    assert chosen({"b": 9.85, "c": 9.9}, None)[0] == "b"
-    assert chosen({"b": 9.85, "c": 9.9}, "a")[0] == "b"
-
-
-def test_one_lucky_sample_does_not_decide() -> None:
-    assert chosen({"a": 10.0, "b": [7.0, 10.3, 10.3, 10.3]}, "a")[0] == "a"
-
-
-def test_a_slow_candidate_is_measured_once() -> None:
-    choice, found = chosen({"a": 10.0, "b": 30.0, "c": 12.0}, "a")
-    assert choice == "a"
-    assert len(found["b"].samples) == 1
-    assert len(found["c"].samples) == LOOKS
-
-
-def test_time_is_up() -> None:
-    choice, found = chosen({"a": 10.0, "b": 5.0, "c": 1.0}, "a", budget=LOOKS + 1)
-    assert choice == "b"
-    assert list(found) == ["a", "b"]
-    # The finalists keep a part of it.
-    choice, found = chosen({"a": 10.0, "b": 9.5, "c": 1.0}, "a", budget=2 * LOOKS + 1)
-    assert choice == "b"
-    assert (len(found["a"].samples), len(found["b"].samples)) == (LOOKS + 1, LOOKS)
-    assert select([], lambda name: 1.0, lambda part: False, None) == (None, [])
-
-
-# Buckets, neighbours, pruning: no device.
-
-
-def bucket(kind: str = "float16 nn", **sizes: int) -> Bucket:
-    return Bucket(kind, tuple(Size(name, value) for name, value in sizes.items()))
-
-
-def test_sizes_that_vary_share_a_bucket() -> None:
-    assert str(Size("m", 100)) == "m=100"
-    assert str(Size("m", 100, static=False)) == str(Size("m", 128, static=False)) == "m~128"
-    assert Size("m", 129, static=False).rounded == 256
-    assert Size("m", 1, static=False).rounded == 1
-
-
-def test_neighbours() -> None:
-    tuned = [
-        (bucket(m=1024, n=1024), "large"),
-        (bucket(m=128, n=1024), "small"),
-        (bucket("float32 nn", m=64, n=64), "x"),
-    ]
-    assert nearest(bucket(m=700, n=1500), tuned) == "large"
-    assert nearest(bucket(m=200, n=1024), tuned) == "small"
-    assert nearest(bucket(m=2048, n=512), tuned) == "large"
-    assert nearest(bucket(m=2049, n=1024), tuned) is None
-    assert nearest(bucket(m=300, n=1024), tuned) is None
-    assert nearest(bucket("bfloat16 nn", m=1024, n=1024), tuned) is None
-    assert nearest(bucket(m=1024, k=1024), tuned) is None
-    assert nearest(bucket(m=1024, n=1024), []) is None
-    middle = [(bucket(m=512, n=8), "b"), (bucket(m=128, n=8), "a")]
-    assert nearest(bucket(m=256, n=8), middle) == nearest(bucket(m=256, n=8), middle[::-1])
-
-
-def test_hopeless_candidates_are_not_timed() -> None:
-    class Estimated:
-        name = "estimated"
-
-        def candidates(self, info: Any, problem: Any) -> list[float]:
-            return [50.0, 40.0, 10.0, 29.0, 31.0, 10.0]
-
-        def label(self, candidate: float) -> str:
-            return str(candidate)
-
-        def estimate(self, info: Any, problem: Any, candidate: float) -> float:
-            return candidate
-
-    # The heuristic's choice stays, whatever the model says of it.
-    assert pruned(Estimated(), None, None) == [50.0, 10.0, 29.0]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8], ids=str)
-@pytest.mark.parametrize("kind", ["discrete", "integrated", "cpu"])
-def test_candidates_of_a_gpu(kind: str, dtype: torch.dtype) -> None:
-    """On a device as NVIDIA's: known without a graph, each with a name and an estimate of its own."""
-    info = registry.open().runtime.info
-    shapes = tuple(
-        CooperativeShape(16, 16, 16, name, name, "float32", "float32", scope, flexible=size > 0, workgroup_size=size)
-        for name in ("float16", "bfloat16")
-        for scope, size in (("subgroup", 0), ("workgroup", 128), ("workgroup", 256))
-    )
-    names = ("cooperative_matrix", "vulkan_memory_model", "float16", "shader_bfloat16", "bfloat16_cooperative_matrix")
-    parts = ("", "_flexible_dimensions", "_tensor_addressing", "_per_element", "_reductions", "_conversions")
-    features = dict.fromkeys([*names, *(f"cooperative_matrix2{part}" for part in parts)], True)
-    gpu = dataclasses.replace(
-        info,
-        kind=kind,
-        cooperative_shapes=shapes,
-        max_cooperative_workgroup=256,
-        features=dataclasses.replace(info.features, **features),
-        limits=dataclasses.replace(info.limits, subgroup_size=32, subgroup_size_min=32, subgroup_size_max=32),
-    )
-    for sizes in ((1, 512, 512, 512), (1, 1, 512, 512), (1, 512, 4, 512), (1, 16, 512, 4096), (4, 33, 34, 35)):
-        for layout in ("nn", "nt", "tn"):
-            problem = problem_of(*sizes, dtype, layout)
-            found = pruned(GEMM, gpu, problem)
-            labels = [GEMM.label(tile) for tile in found]
-            assert len(set(labels)) == len(labels)
-            assert kind == "cpu" or min(sizes[1:3]) > 16 or len(labels) > 1
-            assert all(GEMM.estimate(gpu, problem, tile) > 0 for tile in found)
-
-
-# Comparing.
-
-
-def test_what_is_wrong_is_named() -> None:
-    want = torch.ones(4, 5)
-    got = want.clone()
-    assert compare.difference(got, want, (1e-3, 1e-3)) is None
-    got[2, 3] = 2.0
-    assert "element 13 is 2 instead of 1" in str(compare.difference(got, want, (1e-3, 1e-3)))
-    got[2, 3] = torch.nan
-    assert "nan" in str(compare.difference(got, want, (1e-3, 1e-3)))
-    assert "shape" in str(compare.difference(got[:3], want, (1e-3, 1e-3)))
-    large = torch.ones(8192, 4096, dtype=torch.float16)
-    assert compare.difference(large.clone(), large, (1e-3, 1e-3)) is None
-    for rows in (slice(0, 64), slice(4000, 4064), slice(8128, 8192)):
-        got = large.clone()
-        got[rows, 100:164] = 2
-        assert "is 2 instead of 1" in str(compare.difference(got, large, (1e-3, 1e-3)))
-    whole = torch.tensor([1, 2], dtype=torch.int8)
-    assert compare.difference(whole + 1, whole, (1.0, 1.0)) is not None
-
-
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_operands_are_what_the_problem_says(layout: str, batch: int) -> None:
-    problem = problem_of(batch, 24, 40, 16, torch.float16, layout)
-    for a_width in (8, 4, 1):
-        narrow = dataclasses.replace(problem, a_width=a_width)
-        a, b = (torch.empty_strided(o.size, o.stride, dtype=o.dtype) for o in operands(narrow))
-        assert (a @ b).shape[-2:] == (24, 40)
-        assert a.stride(-1 if layout[0] == "n" else -2) == 1
-        assert b.stride(-1 if layout[1] == "n" else -2) == 1
-        pitch = max(a.stride()[-2:])
-        assert pitch % a_width == 0
-        assert a_width == 8 or pitch % (2 * a_width)
 
 
 # Results.

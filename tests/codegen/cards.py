@@ -1,0 +1,44 @@
+"""Devices that are not here."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from vkinductor.runtime import context
+from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo
+
+HALVES = ("float16", "bfloat16")
+
+
+def card(**changes: Any) -> DeviceInfo:
+    """A device with matrices of subgroups and workgroups, as NVIDIA's driver describes one."""
+    info = context.get().info
+    limits = dataclasses.replace(
+        info.limits, subgroup_size=32, subgroup_size_min=32, subgroup_size_max=32, max_shared_memory=48 << 10,
+        max_workgroup_invocations=1024, max_workgroup_size=(1024, 1024, 64),
+    )  # fmt: skip
+    features = dataclasses.replace(
+        info.features, float16=True, shader_bfloat16=True, bfloat16_cooperative_matrix=True, vulkan_memory_model=True,
+        cooperative_matrix=True, cooperative_matrix2=True, cooperative_matrix2_flexible_dimensions=True,
+        cooperative_matrix2_tensor_addressing=True, cooperative_matrix2_per_element=True, compute_full_subgroups=True,
+    )  # fmt: skip
+    shapes = [
+        CooperativeShape(16, n, 16, half, half, "float32", "float32", "subgroup") for half in HALVES for n in (8, 16)
+    ]
+    flexible = [
+        CooperativeShape(
+            16, 16, 16, half, half, result, result, "workgroup", flexible=True, workgroup_size=threads
+        )
+        for half in HALVES
+        for result in ("float32", "float16")[: 1 + (half == "float16")]
+        for threads in (128, 256)
+    ]  # fmt: skip
+    values = {
+        "kind": "discrete",
+        "limits": limits,
+        "features": features,
+        "cooperative_shapes": (*shapes, *flexible),
+        "max_cooperative_workgroup": 256,
+    }
+    return dataclasses.replace(info, **{**values, **changes})
