@@ -120,6 +120,14 @@ def test_any_strides_and_no_copies(forced):
         assert dispatches(compiled(of_columns), *on_device(columns)) == 1
 
 
+def test_matrices_of_a_workgroup_need_heads_in_memory():
+    """Another last stride of a tensor's layout than 1 gave wrong values (NVIDIA's driver 580): such operands take
+    another template. A driver without such matrices runs what does not ask for them."""
+    with whole(attention_workgroup=WorkgroupTile(64, 64, 128)):
+        columns = [torch.randn(1, 2, 16, n).half() for n in (20, 24, 24)]
+        check(lambda q, k, v: sdpa(q.mT, k.mT, v.mT), *columns)
+
+
 @TEMPLATES
 def test_grouped_queries_share_keys_without_copies(forced):
     q, k, v = (heads(2, n, 30, 16, dtype=torch.float16) for n in (6, 2, 2))

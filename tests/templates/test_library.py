@@ -48,6 +48,12 @@ def test_float_shaders_hold_no_doubles():
         assert "double" not in library([function.name]), function.name
 
 
+def test_a_half_that_stays_a_float_is_rounded_on_integers():
+    """NVIDIA's compiler drops a conversion to a half and back."""
+    assert "float16_t" not in library(["vk_round_f16"])
+    assert "float16_t" in library(["vk_f32_to_f16"])
+
+
 def test_an_unknown_name_is_named():
     with pytest.raises(KeyError, match="vk_nonsense"):
         library(["vk_nonsense"])

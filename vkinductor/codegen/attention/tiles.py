@@ -170,7 +170,7 @@ def workgroup_tile(
 
     heuristics.override(name=WorkgroupTile(...)) takes that one, name=False none.
     """
-    # NVIDIA's driver takes the last stride of a tensor's layout to be 1, whatever is set.
+    # With another last stride of a tensor's layout than 1 the values were wrong (NVIDIA's driver 580).
     contiguous = all(x.get_layout().stride[-1] == 1 for x in tensors)
     forced = heuristics.forced(name)
     if forced is not None:

@@ -117,7 +117,7 @@ class WorkgroupTile(CooperativeTile):
             features.cooperative_matrix2_tensor_addressing,
             features.cooperative_matrix2_per_element,
         )
-        # NVIDIA's driver takes the last stride of a tensor's layout to be 1, whatever is set (seen with attention).
+        # With another last stride of a tensor's layout than 1 attention's values were wrong (NVIDIA's driver 580).
         rows = problem.a_contiguous and problem.b_contiguous
         return bool(
             rows
