@@ -123,7 +123,8 @@ def longest_row_in_registers() -> int:
     return int(forced.get("lanes", lanes)) * int(forced.get("elements", most))
 
 
-def _power_of_two_at_least(n: int) -> int:
+def power_of_two_at_least(n: int) -> int:
+    """The least power of two that is not less than ``n``."""
     return 1 << max(0, n - 1).bit_length()
 
 
@@ -211,21 +212,21 @@ def reduction(
     if columns:
         # Neighbouring rows of 128 bytes or more; lanes until each has eight elements, or more to fill the device.
         wide_rows = 32 if across > 1 else max(32, min(64, 128 // access.narrowest))
-        lanes = max(1, min(16, largest // wide_rows, _power_of_two_at_least(row_hint) // 8))
+        lanes = max(1, min(16, largest // wide_rows, power_of_two_at_least(row_hint) // 8))
         while lanes < min(16, row_hint) and lanes * (rows_hint // across) < FEWEST_INVOCATIONS:
             lanes *= 2
         workgroup = wide_rows * lanes
     elif info.kind == "cpu":
-        lanes = _power_of_two_at_least(-(-row_hint // CPU_ELEMENTS_A_LANE))
+        lanes = power_of_two_at_least(-(-row_hint // CPU_ELEMENTS_A_LANE))
         workgroup = min(64, workgroup)
     elif row_hint <= 32:
-        lanes = _power_of_two_at_least(-(-row_hint // width))
+        lanes = power_of_two_at_least(-(-row_hint // width))
     else:
         kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
-        lanes = max(32, _power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
+        lanes = max(32, power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
         # Workgroups of 512 and more leave room for one or two others, and nothing to do while they wait for each other:
         # half the speed on an H200 (2048 x 8192 and 512 x 16384, float16).
-        lanes = min(lanes, max(256, _power_of_two_at_least(-(-row_hint // kept))))
+        lanes = min(lanes, max(256, power_of_two_at_least(-(-row_hint // kept))))
         # Few long rows must not leave the device idle.
         while lanes < largest and lanes * rows_hint < 2 * FEWEST_INVOCATIONS and 2 * lanes * width <= row_hint:
             lanes *= 2
@@ -278,8 +279,8 @@ def scan(info: DeviceInfo, row: int | None, row_hint: int, rows_hint: int) -> Re
     # A scan by many lanes does log2(lanes) times the work, which a device with idle lanes gives away.
     lanes = chunk = 1
     if info.kind != "cpu":
-        chunk = min(4, _power_of_two_at_least(-(-row_hint // 16)))
-        lanes = min(_power_of_two_at_least(-(-row_hint // chunk)), 1024 if row_hint > 16384 else workgroup, largest)
+        chunk = min(4, power_of_two_at_least(-(-row_hint // 16)))
+        lanes = min(power_of_two_at_least(-(-row_hint // chunk)), 1024 if row_hint > 16384 else workgroup, largest)
     lanes, chunk = forced.get("lanes", lanes), forced.get("chunk", chunk)
     workgroup = max(workgroup, lanes)
     rows = forced.get("rows", max(1, workgroup // lanes))
@@ -308,8 +309,8 @@ def row_sort(info: DeviceInfo, row: int, rows_hint: int) -> ReductionLayout:
     """Layout of a kernel that sorts its rows of ``row`` elements: persistent."""
     forced = _overrides.get()
     largest = _max_workgroup(info)
-    block = _power_of_two_at_least(max(2, row))
-    fewest = _power_of_two_at_least(-(-row // MAX_ELEMENTS_IN_REGISTERS))
+    block = power_of_two_at_least(max(2, row))
+    fewest = power_of_two_at_least(-(-row // MAX_ELEMENTS_IN_REGISTERS))
     lanes, workgroup, longest = block // 2, min(256, largest), RANKED_ROW
     if info.kind == "cpu":
         lanes, workgroup, longest = fewest, min(64, largest), RANKED_ROW_CPU

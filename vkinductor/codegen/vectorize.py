@@ -18,6 +18,7 @@ import torch
 
 from .alignment import WIDEST, divides
 from .types import REGISTERS, glsl_type
+from .vectors import element
 
 # @number{scalar GLSL}@: an access as the kernel writes it. A store is followed by " = value;".
 LOAD = re.compile(r"@(\d+)\{(.*?)\}@")
@@ -26,24 +27,6 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _DECLARATION = re.compile(rf"^\s*(?:const )?(?:{'|'.join(REGISTERS)}) (\w+)( = |;)")
 _ASSIGNED = re.compile(r"\b(tmp\w*) [-+*/|&]?= ")
 
-# dtype -> the register of element {v} among the 32-bit words {w} of a wide load.
-_HALF, _BYTE = "{w}[{v} >> 1]", "{w}[{v} >> 2]"
-_PAIR = "uvec2({w}[2 * {v}], {w}[2 * {v} + 1])"
-_UNPACK = {
-    torch.float32: "uintBitsToFloat({w}[{v}])",
-    torch.int32: "int({w}[{v}])",
-    torch.uint32: "{w}[{v}]",
-    torch.float16: "unpackHalf2x16(" + _HALF + ")[{v} & 1]",
-    torch.bfloat16: "uintBitsToFloat((" + _HALF + " >> (16 * ({v} & 1))) << 16)",
-    torch.int16: "bitfieldExtract(int(" + _HALF + "), 16 * ({v} & 1), 16)",
-    torch.uint16: "int(bitfieldExtract(" + _HALF + ", 16 * ({v} & 1), 16))",
-    torch.int8: "bitfieldExtract(int(" + _BYTE + "), 8 * ({v} & 3), 8)",
-    torch.uint8: "int(bitfieldExtract(" + _BYTE + ", 8 * ({v} & 3), 8))",
-    torch.bool: "(bitfieldExtract(" + _BYTE + ", 8 * ({v} & 3), 8) != 0u)",
-    torch.int64: "int64_t(packUint2x32(" + _PAIR + "))",
-    torch.uint64: "packUint2x32(" + _PAIR + ")",
-    torch.float64: "packDouble2x32(" + _PAIR + ")",
-}
 # dtype -> the words that hold registers a (, b, c, d), lowest first.
 _PACK = {
     torch.float32: ("floatBitsToUint({a})",),
@@ -174,7 +157,7 @@ def word_count(access: Access, width: int) -> int:
 
 def unpacked(access: Access, apart: int = 1) -> str:
     """The register of neighbour v of a wide load of elements ``apart`` from each other."""
-    return _UNPACK[access.dtype].format(w=f"wide{access.number}", v=f"({apart} * v)" if apart > 1 else "v")
+    return element(access.dtype, f"wide{access.number}", f"({apart} * v)" if apart > 1 else "v")
 
 
 def wide_load(access: Access, width: int) -> list[str]:

@@ -9,21 +9,21 @@ from .types import glsl_type
 # 32-bit words of a load -> GLSL type.
 _WORDS = {1: "uint", 2: "uvec2", 4: "uvec4"}
 
-# dtype -> how an element is had from the word that holds it ({0}; {1}: its first bit), or from two words.
-_PICK = {
+# dtype -> how the element at place {1} of the word {0} is had, or the one of the words {0} (lower) and {1}.
+PICK = {
     torch.float32: "uintBitsToFloat({0})",
     torch.int32: "int({0})",
     torch.uint32: "{0}",
-    torch.int8: "bitfieldExtract(int({0}), {1}, 8)",
-    torch.uint8: "int(bitfieldExtract({0}, {1}, 8))",
-    torch.int16: "bitfieldExtract(int({0}), {1}, 16)",
-    torch.uint16: "int(bitfieldExtract({0}, {1}, 16))",
-    torch.bool: "(bitfieldExtract({0}, {1}, 8) != 0u)",
-}
-_PICK_PAIR = {
-    torch.float64: "packDouble2x32(uvec2({0}, {1}))",
+    torch.float16: "unpackHalf2x16({0})[{1}]",
+    torch.bfloat16: "uintBitsToFloat(({0} >> (16 * {1})) << 16)",
+    torch.int16: "bitfieldExtract(int({0}), 16 * {1}, 16)",
+    torch.uint16: "int(bitfieldExtract({0}, 16 * {1}, 16))",
+    torch.int8: "bitfieldExtract(int({0}), 8 * {1}, 8)",
+    torch.uint8: "int(bitfieldExtract({0}, 8 * {1}, 8))",
+    torch.bool: "(bitfieldExtract({0}, 8 * {1}, 8) != 0u)",
     torch.int64: "int64_t(packUint2x32(uvec2({0}, {1})))",
     torch.uint64: "packUint2x32(uvec2({0}, {1}))",
+    torch.float64: "packDouble2x32(uvec2({0}, {1}))",
 }
 
 
@@ -45,11 +45,16 @@ def elements(dtype: torch.dtype, width: int, name: str) -> list[str]:
         return [entry.load.format(name)]
     nwords = dtype.itemsize * width // 4
     words = [name] if nwords == 1 else [f"{name}.{'xyzw'[i]}" for i in range(nwords)]
-    if dtype in _PICK_PAIR:
-        return [_PICK_PAIR[dtype].format(words[2 * i], words[2 * i + 1]) for i in range(width)]
-    if dtype == torch.float16:
-        return [f"unpackHalf2x16({word}).{part}" for word in words for part in "xy"]
-    if dtype == torch.bfloat16:
-        return [f"uintBitsToFloat({word} {part})" for word in words for part in ("<< 16", "& 0xffff0000u")]
     each = 4 // dtype.itemsize
-    return [_PICK[dtype].format(words[i // each], i % each * 8 * dtype.itemsize) for i in range(width)]
+    if not each:
+        return [PICK[dtype].format(words[2 * i], words[2 * i + 1]) for i in range(width)]
+    return [PICK[dtype].format(words[i // each], i % each) for i in range(width)]
+
+
+def element(dtype: torch.dtype, words: str, v: str) -> str:
+    """GLSL of element ``v``, an index in GLSL, of an array ``words`` of 32-bit words."""
+    if dtype.itemsize == 8:
+        return PICK[dtype].format(f"{words}[2 * {v}]", f"{words}[2 * {v} + 1]")
+    shift = {4: 0, 2: 1, 1: 2}[dtype.itemsize]
+    word = f"{words}[{v} >> {shift}]" if shift else f"{words}[{v}]"
+    return PICK[dtype].format(word, f"({v} & {(1 << shift) - 1})")

@@ -49,7 +49,7 @@ class DecodeTile:
     def shared(self, info: DeviceInfo, rows: int, width: int, lanes: int) -> int:
         """Bytes of shared memory, at most; ``lanes`` as in ``fits``."""
         if self.loads:
-            rows, size = power_of_two(rows), info.limits.subgroup_size
+            rows, size = heuristics.power_of_two_at_least(rows), info.limits.subgroup_size
             subgroups, kept = self.threads // size, max(1, rows * (WIDEST // 2) * lanes // size)
             return 4 * (self.chunk * rows + 2 * subgroups * rows + subgroups * kept * (size + 1))
         return 4 * (rows * width + self.chunk * rows + 2 * self.threads + max(AT_ONCE, 8 * self.threads))
@@ -68,14 +68,9 @@ class DecodeTile:
         fixed = limits.subgroup_size_min == size == limits.subgroup_size_max
         return (
             (fixed and info.features.subgroup_shuffle and self.threads % size == 0)
-            and all(n <= size and power_of_two(n) == n for n in (lanes, lanes_k))
+            and all(n <= size and heuristics.power_of_two_at_least(n) == n for n in (lanes, lanes_k))
             and width // lanes_k > 1
         )
-
-
-def power_of_two(n: int) -> int:
-    """The least that is not less than ``n``."""
-    return 1 << (n - 1).bit_length()
 
 
 # The first that fits and that gives the device enough workgroups is taken, whole rows before keys of their own.
@@ -192,7 +187,7 @@ def _plan_pieces(
     lanes_k = problem.width // wide_k
     values |= {
         "size": size,
-        "padded": power_of_two(rows),
+        "padded": heuristics.power_of_two_at_least(rows),
         "wide_q": _width(kernel.inputs[0], problem.width),
         "address_q": _address(kernel, kernel.inputs[0]),
         "unroll_k": math.gcd(tile.loads, tile.each * lanes_k),
