@@ -14,6 +14,9 @@ FIXED: dict[str, Any] = {
     "max_autotune_gemm": False,
     "max_autotune_pointwise": False,
     "layout_optimization": False,
+    # Every kernel of the device has one range (scheduling.py): the analysis that chooses tilings, 5 % of compiling, is
+    # for nothing.
+    "triton.coalesce_tiling_analysis": False,
 }
 
 if not hasattr(config, "loop_reindexing_after_fusion"):

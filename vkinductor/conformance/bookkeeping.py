@@ -1,0 +1,31 @@
+"""What torch does at each compilation for logs alone: left out where thousands of graphs are compiled and none is read.
+
+Owns the list of these parts. For processes of checks and tests: a user's process keeps all of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+# Module, what holds the function (None: the module), its name, and what stands in for it. Shares are of the time of
+# `python -m vkinductor conformance --fast`.
+_PARTS: tuple[tuple[str, str | None, str, Callable[..., Any]], ...] = (
+    # Flushes the processor's caches and times the guards (9 %).
+    ("torch._dynamo.guards", None, "profile_guard_manager", lambda *args: 0.0),
+    # Prints each component of a graph's cache key (5 %).
+    ("torch._inductor.codecache", "FxGraphCachePickler", "debug_lines", lambda self, details: []),
+    # Looks for the unittest method that asked for a sample, with the source line of every frame (6 %).
+    ("torch.testing._internal.common_utils", None, "extract_test_fn", lambda: None),
+)
+
+
+def leave_out(put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Replaces the parts in modules that are imported by now. ``put`` sets an attribute (a test's monkeypatch)."""
+    for module, holder, name, stand_in in _PARTS:
+        place = sys.modules.get(module)
+        if place is not None and holder is not None:
+            place = getattr(place, holder, None)
+        if hasattr(place, name):
+            put(place, name, stand_in)
