@@ -88,7 +88,7 @@ def test_safetensors_file_hints_at_its_directory(tmp_path):
 def test_truncated_gguf(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF\x03\x00\x00\x00")
-    with pytest.raises(ModelFormatError, match=r"model\.gguf cannot be loaded"):
+    with pytest.raises(ModelFormatError, match=r"model\.gguf is damaged"):
         load.load(path)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from vkinductor.llm import gguf_check
 from vkinductor.llm.errors import (
     MissingDependencyError,
     ModelFormatError,
@@ -112,6 +113,7 @@ def load(source: str | os.PathLike[str] | None = None, dtype: torch.dtype = torc
     where: dict[str, Any] = {"local_files_only": True}
     folder = path
     if path.is_file():
+        gguf_check.check(path)
         folder = path.parent
         where["gguf_file"] = path.name
     with _quiet(transformers), fast_reading():
