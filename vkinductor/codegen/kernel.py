@@ -119,6 +119,8 @@ class VulkanKernel(SIMDKernel):
         self.tile: tiles.Tile | None = None
         self.accesses: dict[tuple[bool, str, torch.dtype, str], vectorize.Access] = {}
         self.scheduled: Any = ()  # the scheduler nodes of this launch
+        # Sums over columns (mixed_reductions.py): (argument, array of the lane's elements).
+        self.column_sums: list[tuple[str, str]] = []
         self.reduces = self.features.is_reduction()
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
@@ -132,7 +134,9 @@ class VulkanKernel(SIMDKernel):
                 self.layout = heuristics.scan(self.device_info, static, *hints)
             else:
                 access = row_access(self.features.scheduler_nodes(), rows, row)
+                access = dataclasses.replace(access, sums=getattr(self.features, "sums", 0))
                 self.layout = heuristics.reduction(self.device_info, static, *hints, self.passes_within, access)
+                self.layout = dataclasses.replace(self.layout, turns=getattr(self.features, "turns", 1))
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)
 
@@ -339,6 +343,13 @@ class VulkanKernel(SIMDKernel):
         self.cse.reduction_cache[key] = result
         return result
 
+    def partial_accumulate(self, name: str, reduction_type: str, value: Any, extra_meta: Any) -> None:
+        """Add ``value`` to the sum of its column over the rows that this invocation takes (mixed_reductions.py)."""
+        var, total = self.args.output(name), f"column{len(self.column_sums)}"
+        self.written.add(var)
+        self.column_sums.append((var, total))
+        self.compute.writeline(f"{total}[k] = {total}[k] + {as_dtype(value, torch.float32)};")
+
     def _two_pass_variance(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable, CSEVariable]:
         """(mean, sum of squared deviations, weight) of a row that stays in registers: no division an element."""
         rule = reduction("sum", dtype, dtype, torch.int32, self.layout.elements, self.layout.step)
@@ -508,7 +519,7 @@ class VulkanKernel(SIMDKernel):
             else:
                 self.layout = dataclasses.replace(self.layout, across=1)
                 width = widening.rows(self, sections, accesses)
-            text, per_group = "reduction.glsl.jinja", self.layout.rows * self.layout.across
+            text, per_group = "reduction.glsl.jinja", self.layout.rows * self.layout.across * self.layout.turns
             functions = [scan.glsl() for scan in self.scans]
             shared = [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()]
             if self.row_sort is not None:
@@ -527,6 +538,7 @@ class VulkanKernel(SIMDKernel):
                 "sections": sections,
                 "functions": functions,
                 "shared": shared,
+                "column_sums": self.column_sums,
             }
         else:
             text, workgroup = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
