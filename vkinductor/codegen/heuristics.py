@@ -25,7 +25,7 @@ MAX_ELEMENTS_IN_REGISTERS = 8
 MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS, ELEMENTS_A_LANE = 32, 64, 16
 
 # Sums over columns are cut into parts until they have so many results, each of so many rows at least.
-SUMS_OF_PARTS, FEWEST_ROWS_A_PART = 1 << 20, 8
+SUMS_OF_PARTS, FEWEST_ROWS_A_PART = 1 << 21, 8
 # Few columns are shared out among so many workgroups.
 FEWEST_WORKGROUPS_OF_COLUMNS = 64
 # A kernel of rows sums columns as well where the elements are more than caches hold, and a row's fit beside their sums.
@@ -256,7 +256,9 @@ def reduction(
     else:
         kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
         kept = min(kept, ELEMENTS_A_LANE) if access.sums else kept
-        lanes = max(32, power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
+        # Short rows have two loads a lane: with one, half of the time on an H200 there is nothing under way.
+        lanes = min(32, power_of_two_at_least(-(-row_hint // (2 * width))))
+        lanes = max(lanes, power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
         # Workgroups of 512 and more leave room for one or two others, and nothing to do while they wait for each other:
         # half the speed on an H200 (2048 x 8192 and 512 x 16384, float16).
         lanes = min(lanes, max(256, power_of_two_at_least(-(-row_hint // kept))))

@@ -32,11 +32,15 @@ from .ops import GlslOverrides, as_dtype
 from .pending import Part, PendingSection, lines_of
 from .printer import GlslPrinter
 from .ranges import split_whole
-from .reductions import ARG_REDUCTIONS, reduction
+from .reductions import ARG_REDUCTIONS, greatest_number, reduction
 from .row_access import row_access
 from .sections import Section, hoist
 from .source import KernelText, assemble
 from .types import convert, glsl_type, literal
+
+
+# Reductions of rows that stay in registers which are the better for a second pass over these -> the method for it.
+IN_TWO_PASSES = {"welford_reduce": "_two_pass_variance", "online_softmax_reduce": "_two_pass_softmax"}
 
 
 class GlslCSE(CSE):
@@ -328,8 +332,8 @@ class VulkanKernel(SIMDKernel):
         values = list(value) if isinstance(value, (tuple, list)) else [value]
         # A loop over the row runs an unknown number of times.
         serial = self.layout.elements or sys.maxsize
-        if reduction_type == "welford_reduce" and self.layout.elements:
-            results: Any = self._two_pass_variance(source, values[0])
+        if self.layout.elements and len(values) == 1 and reduction_type in IN_TWO_PASSES:
+            results: Any = getattr(self, IN_TWO_PASSES[reduction_type])(source, values[0])
             self.cse.reduction_cache[key] = results
             return results
         rule = reduction(str(reduction_type), dtype, source, index_dtype, serial, self.layout.step)
@@ -360,6 +364,18 @@ class VulkanKernel(SIMDKernel):
         deviation = self.cse.generate(self.compute, text, dtype=dtype, shape=())
         squares = self._row_value(self._accumulate(rule, [f"{deviation} * {deviation}"])[0], dtype)
         return mean, squares, self._row_value(weight, dtype)
+
+    def _two_pass_softmax(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable]:
+        """(maximum, sum of exponentials relative to it) of a row that stays in registers; see online_softmax.py for NaN."""
+        element = as_dtype(value, dtype)
+        top = self._row_value(self._accumulate(greatest_number(dtype), [element])[0], dtype)
+        self.cut_row([])
+        exact, near = ("vk_exp_f64",) * 2 if dtype == torch.float64 else ("vk_exp", "vk_exp_near")
+        difference = self.cse.generate(self.compute, f"({element} - {top})", dtype=dtype, shape=())
+        power = self.cse.generate(self.compute, f"{near}({difference})", dtype=dtype, shape=())
+        self.cse.put(f"{glsl_type(dtype).register} {exact}({difference})", power)  # what follows takes the same
+        rule = reduction("sum", dtype, dtype, torch.int32, self.layout.elements, self.layout.step)
+        return top, self._row_value(self._accumulate(rule, [str(power)])[0], dtype)
 
     def _accumulate(self, rule: Any, values: list[str]) -> list[str]:
         names = [f"acc{next(self.accumulator_ids)}" for _ in rule.dtypes]
