@@ -179,7 +179,7 @@ def convolution_products(info: DeviceInfo) -> bool:
 
 
 def sums_with_rows(rows: int, columns: int) -> bool:
-    """Whether a kernel that reduces ``rows`` rows may sum their ``columns`` columns, too: not where caches hold them."""
+    """Whether a kernel that reduces ``rows`` rows may sum ``columns`` columns, too: not where caches hold all."""
     return columns <= LONGEST_ROW_WITH_SUMS and rows * columns >= _fewest_with_sums()
 
 
@@ -237,8 +237,8 @@ def reduction(
     columns = bool(forced.get("columns", access.columns and info.kind != "cpu"))
     across = forced.get("across", min(4, access.across) if info.kind != "cpu" else 1) if columns else 1
     if columns:
-        # Neighbouring rows of 128 bytes or more, of 32 where there are few; lanes until each has eight elements, or more
-        # to fill the device.
+        # Neighbouring rows of 128 bytes or more, of 32 where there are few; lanes until each has eight elements, or
+        # more to fill the device.
         wide_rows = 32 if across > 1 else max(32, min(64, 128 // access.narrowest))
         few = 0 if "across" in forced else FEWEST_WORKGROUPS_OF_COLUMNS
         while wide_rows > 8 and rows_hint < few * wide_rows * across:

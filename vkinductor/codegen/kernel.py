@@ -38,7 +38,6 @@ from .sections import Section, hoist
 from .source import KernelText, assemble
 from .types import convert, glsl_type, literal
 
-
 # Reductions of rows that stay in registers which are the better for a second pass over these -> the method for it.
 IN_TWO_PASSES = {"welford_reduce": "_two_pass_variance", "online_softmax_reduce": "_two_pass_softmax"}
 
@@ -366,7 +365,7 @@ class VulkanKernel(SIMDKernel):
         return mean, squares, self._row_value(weight, dtype)
 
     def _two_pass_softmax(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable]:
-        """(maximum, sum of exponentials relative to it) of a row that stays in registers; see online_softmax.py for NaN."""
+        """(maximum, sum of exponentials less it) of a row that stays in registers; NaN: see online_softmax.py."""
         element = as_dtype(value, dtype)
         top = self._row_value(self._accumulate(greatest_number(dtype), [element])[0], dtype)
         self.cut_row([])

@@ -1,9 +1,9 @@
 """Softmax over long rows in two passes instead of three: maximum and sum together, then the result.
 
 Inductor has the rewrite and asks the device's name whether to use it; this gives our own answer. Rows that a
-workgroup keeps in registers are read once either way, and kernel.py computes both in two passes over these; knowing that
-the two belong together saves it looking for NaN in the maximum, where the sum has them. A CPU driver is bound by its
-arithmetic, of which the online form has more.
+workgroup keeps in registers are read once either way, and kernel.py computes both in two passes over these; knowing
+that the two belong together saves it looking for NaN in the maximum, where the sum has them. A CPU driver is bound by
+its arithmetic, of which the online form has more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def wanted(match: Any) -> bool:
 
 
 def _sum_decides(match: Any) -> bool:
-    """Whether all that is made of the maximum is made of the sum, too: a NaN in the row need not show in the maximum."""
+    """Whether all that is made of the maximum is made of the sum, too: then a NaN need not show in the maximum."""
     aten = torch.ops.aten
     found = {node.target: node for node in match.nodes}
     top, total = found.get(aten.amax.default), found.get(aten.sum.dim_IntList)
