@@ -25,7 +25,8 @@ MAX_ELEMENTS_IN_REGISTERS = 8
 MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS, ELEMENTS_A_LANE = 32, 64, 16
 
 # Sums over columns are cut into parts until they have so many results, each of so many rows at least: with 16 rows of
-# 4096 halves the gradient of a norm takes 61 us on an H200, with 8 it takes 98, with 32 and 64 69 and 121.
+# 4096 halves RMSNorm's gradient takes 57 us on an H200, with 32 it takes 64; LayerNorm's with 16 rows of 256 takes 29,
+# with 8 it takes 31.
 SUMS_OF_PARTS, FEWEST_ROWS_A_PART = 1 << 21, 16
 # Few columns are shared out among so many workgroups.
 FEWEST_WORKGROUPS_OF_COLUMNS = 64
@@ -259,7 +260,7 @@ def reduction(
     else:
         kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
         kept = min(kept, ELEMENTS_A_LANE) if access.sums else kept
-        # Short rows have two loads a lane: with one, half of the time on an H200 there is nothing under way.
+        # Short rows have two loads a lane: LayerNorm of 256 halves then takes 17.4 us on an H200 instead of 18.4.
         lanes = min(32, power_of_two_at_least(-(-row_hint // (2 * width))))
         lanes = max(lanes, power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
         # Workgroups of 512 and more leave room for one or two others, and nothing to do while they wait for each other:
