@@ -34,6 +34,7 @@ def of_mpmath(function):
 # operator -> reference in float64, dense runs of arguments (centre or range, see `arguments`)
 UNARY = {
     "exp": (np.exp, [(-110, 95), (-1, 1)]),
+    "exp_near": (np.exp, [(-110, 95), (-1, 1)]),
     "exp2": (np.exp2, [(-155, 130), (-1, 1)]),
     "expm1": (np.expm1, [(-20, 95), (-1, 1), 0.0]),
     "log": (np.log, [(0, 3), 1.0]),

@@ -18,7 +18,18 @@ def register() -> None:
         register_device_op_overrides,
     )
 
-    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, tuning, unsupported, whole_rows
+    from . import (
+        compat,
+        graph_cache,
+        long_scans,
+        lowerings,
+        mixed_reductions,
+        online_softmax,
+        shapes,
+        splits,
+        tuning,
+        unsupported,
+    )
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -45,4 +56,5 @@ def register() -> None:
     unsupported.register()
     online_softmax.register()
     tuning.install()
-    whole_rows.register()
+    splits.register()
+    mixed_reductions.register()

@@ -32,11 +32,14 @@ from .ops import GlslOverrides, as_dtype
 from .pending import Part, PendingSection, lines_of
 from .printer import GlslPrinter
 from .ranges import split_whole
-from .reductions import ARG_REDUCTIONS, reduction
+from .reductions import ARG_REDUCTIONS, greatest_number, reduction
 from .row_access import row_access
 from .sections import Section, hoist
 from .source import KernelText, assemble
 from .types import convert, glsl_type, literal
+
+# Reductions of rows that stay in registers which are the better for a second pass over these -> the method for it.
+IN_TWO_PASSES = {"welford_reduce": "_two_pass_variance", "online_softmax_reduce": "_two_pass_softmax"}
 
 
 class GlslCSE(CSE):
@@ -119,6 +122,8 @@ class VulkanKernel(SIMDKernel):
         self.tile: tiles.Tile | None = None
         self.accesses: dict[tuple[bool, str, torch.dtype, str], vectorize.Access] = {}
         self.scheduled: Any = ()  # the scheduler nodes of this launch
+        # Sums over columns (mixed_reductions.py): (argument, array of the lane's elements).
+        self.column_sums: list[tuple[str, str]] = []
         self.reduces = self.features.is_reduction()
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
@@ -132,7 +137,9 @@ class VulkanKernel(SIMDKernel):
                 self.layout = heuristics.scan(self.device_info, static, *hints)
             else:
                 access = row_access(self.features.scheduler_nodes(), rows, row)
+                access = dataclasses.replace(access, sums=getattr(self.features, "sums", 0))
                 self.layout = heuristics.reduction(self.device_info, static, *hints, self.passes_within, access)
+                self.layout = dataclasses.replace(self.layout, turns=getattr(self.features, "turns", 1))
         else:
             self.pointwise_layout = heuristics.pointwise(self.device_info)
 
@@ -324,8 +331,8 @@ class VulkanKernel(SIMDKernel):
         values = list(value) if isinstance(value, (tuple, list)) else [value]
         # A loop over the row runs an unknown number of times.
         serial = self.layout.elements or sys.maxsize
-        if reduction_type == "welford_reduce" and self.layout.elements:
-            results: Any = self._two_pass_variance(source, values[0])
+        if self.layout.elements and len(values) == 1 and reduction_type in IN_TWO_PASSES:
+            results: Any = getattr(self, IN_TWO_PASSES[reduction_type])(source, values[0])
             self.cse.reduction_cache[key] = results
             return results
         rule = reduction(str(reduction_type), dtype, source, index_dtype, serial, self.layout.step)
@@ -339,6 +346,13 @@ class VulkanKernel(SIMDKernel):
         self.cse.reduction_cache[key] = result
         return result
 
+    def partial_accumulate(self, name: str, reduction_type: str, value: Any, extra_meta: Any) -> None:
+        """Add ``value`` to the sum of its column over the rows that this invocation takes (mixed_reductions.py)."""
+        var, total = self.args.output(name), f"column{len(self.column_sums)}"
+        self.written.add(var)
+        self.column_sums.append((var, total))
+        self.compute.writeline(f"{total}[k] = {total}[k] + {as_dtype(value, torch.float32)};")
+
     def _two_pass_variance(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable, CSEVariable]:
         """(mean, sum of squared deviations, weight) of a row that stays in registers: no division an element."""
         rule = reduction("sum", dtype, dtype, torch.int32, self.layout.elements, self.layout.step)
@@ -349,6 +363,18 @@ class VulkanKernel(SIMDKernel):
         deviation = self.cse.generate(self.compute, text, dtype=dtype, shape=())
         squares = self._row_value(self._accumulate(rule, [f"{deviation} * {deviation}"])[0], dtype)
         return mean, squares, self._row_value(weight, dtype)
+
+    def _two_pass_softmax(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable]:
+        """(maximum, sum of exponentials less it) of a row that stays in registers; NaN: see online_softmax.py."""
+        element = as_dtype(value, dtype)
+        top = self._row_value(self._accumulate(greatest_number(dtype), [element])[0], dtype)
+        self.cut_row([])
+        exact, near = ("vk_exp_f64",) * 2 if dtype == torch.float64 else ("vk_exp", "vk_exp_near")
+        difference = self.cse.generate(self.compute, f"({element} - {top})", dtype=dtype, shape=())
+        power = self.cse.generate(self.compute, f"{near}({difference})", dtype=dtype, shape=())
+        self.cse.put(f"{glsl_type(dtype).register} {exact}({difference})", power)  # what follows takes the same
+        rule = reduction("sum", dtype, dtype, torch.int32, self.layout.elements, self.layout.step)
+        return top, self._row_value(self._accumulate(rule, [str(power)])[0], dtype)
 
     def _accumulate(self, rule: Any, values: list[str]) -> list[str]:
         names = [f"acc{next(self.accumulator_ids)}" for _ in rule.dtypes]
@@ -508,7 +534,7 @@ class VulkanKernel(SIMDKernel):
             else:
                 self.layout = dataclasses.replace(self.layout, across=1)
                 width = widening.rows(self, sections, accesses)
-            text, per_group = "reduction.glsl.jinja", self.layout.rows * self.layout.across
+            text, per_group = "reduction.glsl.jinja", self.layout.rows * self.layout.across * self.layout.turns
             functions = [scan.glsl() for scan in self.scans]
             shared = [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()]
             if self.row_sort is not None:
@@ -527,6 +553,7 @@ class VulkanKernel(SIMDKernel):
                 "sections": sections,
                 "functions": functions,
                 "shared": shared,
+                "column_sums": self.column_sums,
             }
         else:
             text, workgroup = "pointwise.glsl.jinja", self.pointwise_layout.workgroup

@@ -1,14 +1,17 @@
 """Softmax over long rows in two passes instead of three: maximum and sum together, then the result.
 
 Inductor has the rewrite and asks the device's name whether to use it; this gives our own answer. Rows that a
-workgroup keeps in registers are read once either way, and there the plain form is the more exact one. A CPU driver
-is bound by its arithmetic, of which the online form has more.
+workgroup keeps in registers are read once either way, and kernel.py computes both in two passes over these; knowing
+that the two belong together saves it looking for NaN in the maximum, where the sum has them. A CPU driver is bound by
+its arithmetic, of which the online form has more.
 """
 
 from __future__ import annotations
 
 import functools
 from typing import Any
+
+import torch
 
 from .heuristics import device_reads_dominate, longest_row_in_registers
 
@@ -22,7 +25,29 @@ def wanted(match: Any) -> bool:
     row = 1
     for d in dim if isinstance(dim, (list, tuple)) else (dim,):
         row = row * x.shape[d]
-    return not isinstance(row, int) or row > longest_row_in_registers()
+    return not isinstance(row, int) or row > longest_row_in_registers() or _sum_decides(match)
+
+
+def _sum_decides(match: Any) -> bool:
+    """Whether all that is made of the maximum is made of the sum, too: then a NaN need not show in the maximum."""
+    aten = torch.ops.aten
+    found = {node.target: node for node in match.nodes}
+    top, total = found.get(aten.amax.default), found.get(aten.sum.dim_IntList)
+    if top is None or total is None:
+        return False
+
+    def decided(node: Any) -> bool:
+        if node is total:
+            return True
+        if node.target == aten.div.Tensor:
+            return node.args[1] is total
+        return node.target == aten.sub.Tensor and getattr(node.args[1], "target", None) == aten.log.default
+
+    differences = [*top.users]
+    powers = [node for difference in differences for node in difference.users if node.target == aten.exp.default]
+    ends = [node for difference in differences for node in difference.users if node not in powers]
+    ends += [node for power in powers for node in power.users]
+    return all(d.target == aten.sub.Tensor and d.args[1] is top for d in differences) and all(map(decided, ends))
 
 
 def _dims(match: Any) -> Any:

@@ -114,6 +114,11 @@ def _extremum(dtype: torch.dtype, name: str) -> Reduction:
     return _simple(dtype, identity, f"{name}({{a}}, {{b}})")
 
 
+def greatest_number(dtype: torch.dtype) -> Reduction:
+    """The maximum where there is no NaN; any of the values where there is."""
+    return _simple(dtype, _extreme_identity(dtype, largest=False), "max({a}, {b})")
+
+
 def _arg_extremum(dtype: torch.dtype, name: str, index_dtype: torch.dtype) -> Reduction:
     """Value and index; NaN wins, then the smaller index among equals, as in torch."""
     better = ">" if name == "argmax" else "<"

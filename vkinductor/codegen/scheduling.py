@@ -14,7 +14,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from vkinductor.runtime import context
 
-from . import loop_limit, row_sorts
+from . import loop_limit, mixed_reductions, row_sorts
 from .kernel import VulkanKernel
 from .prefetch import prefetch_definition
 from .report import note_kernel
@@ -67,6 +67,13 @@ class VulkanScheduling(SIMDScheduling):
 
     can_fuse_vertical = can_fuse
     can_fuse_horizontal = can_fuse
+
+    def codegen_mix_order_reduction(self, node: Any) -> None:
+        """Generate one kernel of reductions over rows and sums over columns."""
+        found, others = mixed_reductions.features(self, node)
+        self.codegen_node_schedule(found)
+        if others:
+            self._codegen_nodes(others)
 
     def codegen_template(
         self,

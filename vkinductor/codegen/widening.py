@@ -70,6 +70,6 @@ def whole_rows(kernel: Any) -> bool:
     """Whether every invocation has a row, and all of its elements are there."""
     layout = kernel.layout
     step = layout.lanes * (layout.elements or layout.step)
-    return divides(layout.rows * layout.across, kernel.features.numel) and divides(
+    return divides(layout.rows * layout.across * layout.turns, kernel.features.numel) and divides(
         step, kernel.features.reduction_numel
     )

@@ -57,6 +57,7 @@ _RANDOM = ("int64_t", "int64_t")
 FUNCTIONS: dict[str, Function] = {
     # exp_log.glsl, pow.glsl
     "exp": Function("vk_exp", ulp=1.1),
+    "exp_near": Function("vk_exp_near", ulp=5.0, double=False),
     "exp2": Function("vk_exp2", ulp=1.4),
     "expm1": Function("vk_expm1", ulp=1.8),
     "log": Function("vk_log", ulp=1.1),

@@ -48,6 +48,16 @@ float vk_exp(float x) {
     return first * intBitsToFloat(((n - half_n) << 23) + 0x3f800000);
 }
 
+// e^x in half of the instructions, for exponentials that are summed or divided by their sum: softmax in half precision is
+// bound by its arithmetic. The device's own exp2 is good to 3 + 2 |y| units (Vulkan, "Precision and Operation of SPIR-V
+// Instructions"), and |y| is at most 1/2 but for results that are subnormal or infinite: n stays within +-127.
+float vk_exp_near(float x) {
+    precise float sum = fma(min(max(x, -87.0), 88.0), 1.44269504, 12582912.0);
+    precise float n = sum - 12582912.0;
+    precise float r = fma(n, 2.12194440e-4, fma(n, -0.693359375, x));
+    return exp2(r * 1.44269504) * intBitsToFloat((floatBitsToInt(sum) << 23) + 0x3f800000);
+}
+
 float vk_exp2(float x) {
     float t = clamp(x, -152.0, 129.0);
     float n = floor(t + 0.5);
