@@ -93,11 +93,12 @@ def test_replays_with_other_memory(kernels, device, counters, recording):
         source, target = kernels.upload(device, x), device.memory.allocate(4 * N)
         before = counters.submits
         assert recording.replay(binding, (source, target))
-        assert counters.submits == before + 1
+        assert counters.submits == before
         np.testing.assert_array_equal(kernels.download(device, target, N), want(x, 5, 1.0))
     assert counters.replays == 8
     assert counters.dispatches == 40
-    assert 1 <= counters.recordings <= 3
+    assert counters.submits == 8
+    assert counters.recordings == 1
     assert recording.scratch_bytes == 2 * 4096
 
 
