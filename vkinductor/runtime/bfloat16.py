@@ -1,0 +1,73 @@
+"""Whether a device rounds to bfloat16 as torch does, found by letting it convert.
+
+VK_KHR_shader_bfloat16 makes a conversion one instruction for two values instead of eight for each, but drivers may round
+either way: NVIDIA's (580, H200) cuts the lower bits off, and turns some NaN into infinity, unless a shader asks for
+rounding to nearest even in 16 bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
+from vkinductor.runtime.errors import VulkanError
+from vkinductor.runtime.pipeline import KernelSource
+from vkinductor.runtime.spirv import float_controls
+
+if TYPE_CHECKING:
+    from vkinductor.runtime.device import Device
+
+EXTENSION = "GL_EXT_bfloat16"
+CONVERSION = "uint(bfloat16BitsToUintEXT(bfloat16_t(x)))"
+
+_LAYOUT = ArgumentLayout((("wrong", "ptr"),))
+
+
+def rounds(device: Device) -> bool:
+    """Whether kernels with `controls` may convert floats to bfloat16 on `device`. Runs a small kernel there and waits."""
+    features = device.info.features
+    known = features.shader_bfloat16 and features.int16 and features.rounding_rte_f16
+    if not known or not device.compiler.supports(EXTENSION):
+        return False
+    try:
+        return wrong(device, f"#extension {EXTENSION} : require\n" + float_controls(rounding_mode_rte=16), CONVERSION) == 0
+    except VulkanError:
+        return False
+
+
+def wrong(device: Device, header: str, conversion: str) -> int:
+    """How many floats `x`, of a quarter of a million, the GLSL expression `conversion` gives wrong bits for.
+
+    All upper halves, with lower halves below, at and above the middle; a NaN has to stay one.
+    """
+    extensions = "".join(f"#extension {name} : require\n" for name in EXTENSIONS)
+    glsl = f"""#version 460
+{extensions}{header}layout(local_size_x = 64) in;
+layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Count {{ uint v; }};
+{_LAYOUT.glsl(True)}
+const uint LOWER[4] = uint[](1u, 0x7fffu, 0x8000u, 0x8001u);
+void main() {{
+    uint found = 0u;
+    for (uint i = 0u; i < 4u; ++i) {{
+        uint bits = (gl_WorkGroupID.x * 64u + gl_LocalInvocationID.x) << 16 | LOWER[i];
+        float x = uintBitsToFloat(bits);
+        uint rounded = {conversion};
+        bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+        bool right = nan ? (rounded & 0x7fffu) > 0x7f80u : rounded == (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+        found += right ? 0u : 1u;
+    }}
+    if (found > 0u) atomicAdd(Count(ARG.wrong).v, found);
+}}
+"""
+    pipeline = device.pipelines.get(KernelSource("bfloat16", glsl, _LAYOUT))
+    result = ctypes.c_uint32()
+    address = device.memory.allocate(4)
+    try:
+        touched = ((address, 4),)
+        device.stream.fill(address, 4, 0)
+        device.stream.dispatch(pipeline, (1 << 16 >> 6, 1, 1), pipeline.pack(address), touched, touched)
+        device.stream.download(ctypes.addressof(result), address, 4)
+    finally:
+        device.memory.free(address)
+    return result.value
