@@ -170,6 +170,11 @@ def convolution_products(info: DeviceInfo) -> bool:
     return bool(_overrides.get().get("convolution_products", info.kind != "cpu"))
 
 
+def device_exp2(info: DeviceInfo) -> bool:
+    """Whether GLSL's exp2 keeps to the specification: lavapipe's is an approximation."""
+    return bool(_overrides.get().get("device_exp2", info.kind != "cpu"))
+
+
 def tails(numel_hint: int) -> bool:
     """Whether a kernel may have a second body for the elements that do not fill a wide access."""
     return bool(_overrides.get().get("tails", numel_hint >= 1 << 20))

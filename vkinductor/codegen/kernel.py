@@ -25,7 +25,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import columns, heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize, widening
+from . import columns, heuristics, index_errors, loop_limit, precision, row_sorts, scans, search, tiles, vectorize, widening
 from .alignment import begins_aligned, divides
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
@@ -495,6 +495,9 @@ class VulkanKernel(SIMDKernel):
             "pointers": pointers,
             "xnumel": numels.get("x", "1"),
             "indexing": lines_of(self.indexing_code),
+            "half_results": precision.half_results(
+                self.device_info, [a for a in accesses if (a.var, "ptr") in fields], self.atomic_add_found
+            ),
         }
         if self.reduces:
             hoisted = hoist(sections, max(1, self.layout.elements))

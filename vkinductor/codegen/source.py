@@ -79,9 +79,10 @@ class KernelText:
         )
 
 
-def _float_controls(features: Features, draft: str) -> str:
+def _float_controls(features: Features, draft: str, half_results: bool) -> str:
     """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to, and let it round itself what
-    kernel ``draft`` converts to 16 bits, where it does that right (see lib/convert.glsl)."""
+    kernel ``draft`` converts to 16 bits, where it does that right (see lib/convert.glsl). ``half_results``: whether the
+    library may be as exact as these need (precision.py)."""
     halves = "vk_f32_to_f16" in draft
     halves = halves and features.float16 and features.rounding_rte_f16 and features.denorm_preserve_f16
     bfloats = "vk_f32_to_bf16" in draft and features.shader_bfloat16 and runtime.get().rounds_bfloat16
@@ -90,7 +91,7 @@ def _float_controls(features: Features, draft: str) -> str:
         denorm_preserve=32 if features.denorm_preserve_f32 else None,
         rounding_mode_rte=16 if halves or bfloats else None,
     )
-    defined = (("HALF_RTE", halves), (f"NATIVE_BF16 {BFLOAT16}", bfloats))
+    defined = (("HALF_RTE", halves), (f"NATIVE_BF16 {BFLOAT16}", bfloats), ("HALF_RESULTS", half_results))
     return controls + "".join(f"#define {name}\n" for name, holds in defined if holds)
 
 
@@ -115,7 +116,7 @@ def assemble(
     draft = render(template, **values)
     values["library"] = library(set(_FUNCTION.findall(draft)) & library_functions())
     draft += values["library"]
-    values["float_controls"] = _float_controls(info.features, draft)
+    values["float_controls"] = _float_controls(info.features, draft, context.get("half_results", False))
     draft += values["float_controls"]
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
