@@ -25,11 +25,12 @@ from vkinductor.runtime import context
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import columns, heuristics, index_errors, loop_limit, precision, row_sorts, scans, search, tiles, vectorize, widening
+from . import columns, heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize, widening
 from .alignment import begins_aligned, divides
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
 from .pending import Part, PendingSection, lines_of
+from .precision import half_results
 from .printer import GlslPrinter
 from .ranges import split_whole
 from .reductions import ARG_REDUCTIONS, reduction
@@ -490,12 +491,12 @@ class VulkanKernel(SIMDKernel):
             if tree.prefix == "x" or self.reduces
         }
         layout = ArgumentLayout(tuple(fields))
-        common = {
+        common: dict[str, Any] = {
             "index": self.index_dtype,
             "pointers": pointers,
             "xnumel": numels.get("x", "1"),
             "indexing": lines_of(self.indexing_code),
-            "half_results": precision.half_results(
+            "half_results": half_results(
                 self.device_info, [a for a in accesses if (a.var, "ptr") in fields], self.atomic_add_found
             ),
         }

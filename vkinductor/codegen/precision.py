@@ -17,8 +17,8 @@ from .vectorize import Access
 
 
 def half_results(info: DeviceInfo, accesses: Iterable[Access], atomics: bool) -> bool:
-    """Whether a kernel with these ``accesses`` (and ``atomics``, which are none of them) reads no floats but 16-bit ones,
-    and writes only such."""
+    """Whether a kernel with these ``accesses`` (and ``atomics``, which are none of them) reads no floats but those of
+    16 bits, and writes only such."""
     stores = [access.dtype for access in accesses if access.store]
     floats = [access.dtype for access in accesses if access.store or access.dtype.is_floating_point]
     exact = atomics or not stores or any(not d.is_floating_point or d.itemsize != 2 for d in floats)

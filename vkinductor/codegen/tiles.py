@@ -49,8 +49,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Tile:
-    """Of ``wide`` x ``high`` elements. ``along`` x ``across``: lengths of the dimension that is written along and of the
-    other; the index of an element is ``a + stride * b`` and what lies between the two (``inner``) and beyond them.
+    """Of ``wide`` x ``high`` elements. ``along`` x ``across``: lengths of the dimension that is written along and of
+    the other; the index of an element is ``a + stride * b`` and what lies between the two (``inner``) and beyond them.
     ``count``: tiles in all."""
 
     wide: int

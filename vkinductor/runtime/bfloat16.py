@@ -1,8 +1,8 @@
 """Whether a device rounds to bfloat16 as torch does, found by letting it convert.
 
-VK_KHR_shader_bfloat16 makes a conversion one instruction for two values instead of eight for each, but drivers may round
-either way: NVIDIA's (580, H200) cuts the lower bits off, and turns some NaN into infinity, unless a shader asks for
-rounding to nearest even in 16 bits.
+With VK_KHR_shader_bfloat16 a conversion may be one instruction for two values instead of eight for each, but a driver
+may round as it likes: NVIDIA's (580, H200) cuts the lower bits off, and turns some NaN into infinity, in a shader that
+does not ask for rounding to nearest even in 16 bits.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ _LAYOUT = ArgumentLayout((("wrong", "ptr"),))
 
 
 def rounds(device: Device) -> bool:
-    """Whether kernels with `controls` may convert floats to bfloat16 on `device`. Runs a small kernel there and waits."""
+    """Whether kernels that ask for rounding to nearest even in 16 bits may convert floats to bfloat16 on `device`.
+
+    Runs a small kernel there and waits for it.
+    """
     features = device.info.features
     known = features.shader_bfloat16 and features.int16 and features.rounding_rte_f16
     if not known or not device.compiler.supports(EXTENSION):
         return False
+    header = f"#extension {EXTENSION} : require\n" + float_controls(rounding_mode_rte=16)
     try:
-        return wrong(device, f"#extension {EXTENSION} : require\n" + float_controls(rounding_mode_rte=16), CONVERSION) == 0
+        return wrong(device, header, CONVERSION) == 0
     except VulkanError:
         return False
 

@@ -72,8 +72,8 @@ class Program:
     `barriers`: pipeline barriers between the steps, after the one that every program begins with.
     """
 
-    # Instances in flight at a time: the host fills in one while the device runs others. As many dispatches as the stream
-    # has in flight when it launches them, so that a host that is ahead waits no sooner; but so many command buffers.
+    # Instances in flight at a time: the host fills in one while the device runs others. As many dispatches as the
+    # stream has in flight when it launches them, so that a host that is ahead waits no sooner; but so many buffers.
     FEWEST_INSTANCES, MOST_INSTANCES, DISPATCHES_IN_FLIGHT = 3, 256, 2048
 
     def __init__(self, device: Device, steps: Sequence[Step], argument_bytes: int) -> None:
