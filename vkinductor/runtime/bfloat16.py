@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
 
 EXTENSION = "GL_EXT_bfloat16"
-CONVERSION = "uint(bfloat16BitsToUintEXT(bfloat16_t(x)))"
+# As kernels convert (templates/lib/convert.glsl): one, and the two of a word.
+_PAIR = "packUint2x16(bfloat16BitsToUintEXT(bf16vec2(bfloat16_t(x), bfloat16_t(x))))"
+CONVERSION = f"uvec3(uint(bfloat16BitsToUintEXT(bfloat16_t(x))), {_PAIR} & 0xffffu, {_PAIR} >> 16)"
 
 _LAYOUT = ArgumentLayout((("wrong", "ptr"),))
 
@@ -33,7 +35,13 @@ def rounds(device: Device) -> bool:
     known = features.shader_bfloat16 and features.int16 and features.rounding_rte_f16
     if not known or not device.compiler.supports(EXTENSION):
         return False
-    header = f"#extension {EXTENSION} : require\n" + float_controls(rounding_mode_rte=16)
+    controls = float_controls(
+        signed_zero_inf_nan_preserve=32 if features.signed_zero_inf_nan_preserve_f32 else None,
+        denorm_preserve=32 if features.denorm_preserve_f32 else None,
+        rounding_mode_rte=16,
+    )
+    extensions = (EXTENSION, "GL_EXT_shader_explicit_arithmetic_types")
+    header = "".join(f"#extension {name} : require\n" for name in extensions) + controls
     try:
         return wrong(device, header, CONVERSION) == 0
     except VulkanError:
@@ -41,7 +49,7 @@ def rounds(device: Device) -> bool:
 
 
 def wrong(device: Device, header: str, conversion: str) -> int:
-    """How many floats `x`, of a quarter of a million, the GLSL expression `conversion` gives wrong bits for.
+    """How many floats `x`, of a quarter of a million, the GLSL expression `conversion` (an uvec3) gives wrong bits for.
 
     All upper halves, with lower halves below, at and above the middle; a NaN has to stay one.
     """
@@ -56,10 +64,11 @@ void main() {{
     for (uint i = 0u; i < 4u; ++i) {{
         uint bits = (gl_WorkGroupID.x * 64u + gl_LocalInvocationID.x) << 16 | LOWER[i];
         float x = uintBitsToFloat(bits);
-        uint rounded = {conversion};
+        uvec3 got = {conversion};
         bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-        bool right = nan ? (rounded & 0x7fffu) > 0x7f80u : rounded == (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-        found += right ? 0u : 1u;
+        uint nearest = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+        bvec3 right = nan ? greaterThan(got & 0x7fffu, uvec3(0x7f80u)) : equal(got, uvec3(nearest));
+        found += all(right) ? 0u : 1u;
     }}
     if (found > 0u) atomicAdd(Count(ARG.wrong).v, found);
 }}
