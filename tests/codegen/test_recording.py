@@ -37,7 +37,7 @@ def device(*shape):
     return torch.randn(*shape, device="vulkan")
 
 
-def test_one_submit_and_no_allocation():
+def test_one_replay_and_no_allocation():
     x, w = device(32, 16), device(16, 16)
     f = compiled(chain)
     with torch.no_grad():
@@ -45,7 +45,8 @@ def test_one_submit_and_no_allocation():
         assert first["replays"] == 0
         for i in range(8):
             result, took = counted(f, x, w)
-            assert took["replays"] == took["submits"] == 1
+            assert took["replays"] == 1
+            assert took["submits"] <= 1  # a few calls may share one
             assert took["dispatches"] == first["dispatches"]
             assert took["kernels_compiled"] == 0 or i == 0
             if i > 2:
@@ -128,7 +129,7 @@ def test_two_hundred_shapes_compile_once_and_hold_bounded_memory():
     largest = 202 * 16 * 4
     assert kept.scratch_bytes <= 2 * 3 * largest  # what lives at a time, twice the room since it outgrew its place
     assert sum(len(binding.image) for binding in kept.bindings.values()) <= MAX_BINDINGS * kept.program.argument_bytes
-    assert len(kept.program._instances) <= kept.program.MAX_INSTANCES
+    assert len(kept.program._instances) <= kept.program.FEWEST_INSTANCES
     assert all(len(pool) <= 3 for pool in pools)  # a result lives until the next one is there
 
 
@@ -320,7 +321,7 @@ def test_no_python_for_each_kernel():
         del y
         return found
 
-    assert calls(60) == calls(6)
+    assert calls(60) == calls(20)  # fewer may share a submit
 
 
 @pytest.mark.parametrize("training", [False, True])

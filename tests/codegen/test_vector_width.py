@@ -1,4 +1,4 @@
-"""Wide loads and stores, squares of transposes, folds within subgroups: that they are there, and change nothing else.
+"""Wide loads and stores, tiles of transposes, folds within subgroups: that they are there, and change nothing else.
 
 Layouts of a GPU are forced: a CPU driver gets one element an invocation.
 """
@@ -19,7 +19,7 @@ from vkinductor.codegen import heuristics, vectorize
 WIDE = re.compile(r"Buffer_(uint|uvec2|uvec4)\(uint64_t")
 
 
-def run(f: Callable[..., Any], *args: Any, tolerance: dict[str, float] | None = None, **layout: int) -> str:
+def run(f: Callable[..., Any], *args: Any, tolerance: dict[str, float] | None = None, **layout: Any) -> str:
     """``f`` with a forced layout, compared with the CPU; the generated code."""
     from torch._inductor.utils import run_and_get_code
 
@@ -285,12 +285,12 @@ def test_the_same_each_time() -> None:
             assert all(torch.equal(a, b.cpu()) for a, b in zip(first, f(x), strict=True))
 
 
-# --- squares -------------------------------------------------------------------------------------
+# --- tiles ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8, torch.int64], ids=name_of)
-@pytest.mark.parametrize("tile", [16, 32])
-def test_transposes(tile: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.int64], ids=name_of)
+@pytest.mark.parametrize("tile", [(16, 16), (32, 64), (32, 16)], ids=str)
+def test_transposes(tile: tuple[int, int], dtype: torch.dtype) -> None:
     cases: list[tuple[Callable[..., Any], tuple[Any, ...], int]] = [
         (lambda x, y: combined(x.T, y), (numbers(dtype, 64, 96), numbers(dtype, 96, 64)), 1),
         (lambda x, y: combined(x.T, y), (numbers(dtype, 65, 33), numbers(dtype, 33, 65)), 1),
@@ -305,7 +305,16 @@ def test_transposes(tile: int, dtype: torch.dtype) -> None:
 
 
 def test_short_sides_have_no_tile() -> None:
-    assert "shared " not in run(lambda x: x.T.contiguous(), torch.randn(64, 4), tile=32)
+    assert "shared " not in run(lambda x: x.T.contiguous(), torch.randn(64, 4), tile=(32, 32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int16], ids=name_of)
+def test_halves_go_through_shared_memory_in_pairs(dtype: torch.dtype) -> None:
+    """As they lie in memory, so that a copy converts nothing before it stores; rows of odd length have no pairs."""
+    x, y, z = (torch.randint(0, 20, shape).to(dtype) for shape in ((64, 128), (64, 128), (128, 64)))
+    code = run(lambda x, y, z: z + x.T + y.T, x, y, z, tile=(32, 32))
+    assert code.count("shared uint ") == code.count("uint pair[") == 2
+    assert "shared uint " not in run(lambda x: x.T.contiguous(), numbers(dtype, 65, 128), tile=(32, 32))
 
 
 # --- text ----------------------------------------------------------------------------------------

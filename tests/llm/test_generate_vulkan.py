@@ -50,11 +50,11 @@ def test_two_hundred_tokens_compile_twice_and_record_a_few_times(tiny_llama, cou
     assert result.tokens == reference_tokens(tiny_llama(), prompt, 200)
     assert dynamo_counters["stats"]["unique_graphs"] == 2
     first = counters.recordings
-    assert 1 <= first <= Program.MAX_INSTANCES
+    assert 1 <= first <= Program.FEWEST_INSTANCES
     assert counters.replays >= 197  # one call compiles, one records
     assert result.counts_per_token["submits"] <= 2
     generator.generate(prompt, 200)  # the prefill is recorded now, too
-    assert counters.recordings <= first + Program.MAX_INSTANCES
+    assert counters.recordings <= first + Program.FEWEST_INSTANCES
     assert dynamo_counters["stats"]["unique_graphs"] == 2
 
 

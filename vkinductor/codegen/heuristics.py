@@ -101,10 +101,11 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 
 
 @contextlib.contextmanager
-def override(**values: int) -> Iterator[None]:
-    """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (the side of squares), ``columns``, ``subgroups``
-    (whether rows are folded in them), ``reads_dominate``, ``scan_limit`` and ``scan_block``, ``sort_block``,
-    ``row_sort`` (the longest row), ``ranked_row`` or ``convolution_products`` for kernels generated inside."""
+def override(**values: Any) -> Iterator[None]:
+    """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (elements along and across), ``columns``,
+    ``subgroups`` (whether rows are folded in them), ``reads_dominate``, ``device_exp2``, ``scan_limit`` and
+    ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row`` or ``convolution_products`` for
+    kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
@@ -166,13 +167,14 @@ def _full_width(narrowest: int, widest: int) -> int:
     return max(1, min(2 * WIDEST // widest, WIDEST // narrowest))
 
 
-def tile_sides(info: DeviceInfo, narrowest: int) -> list[int]:
-    """Sides, best first, of the squares of transposing kernels: rows of 128 bytes. A CPU driver has caches."""
+def tile_shapes(info: DeviceInfo, narrowest: int) -> list[tuple[int, int]]:
+    """Shapes (elements along what is written, and across), best first, of the tiles of transposing kernels whose
+    narrowest elements have so many bytes. A CPU driver has caches."""
     if "tile" in _overrides.get():
-        return [int(_overrides.get()["tile"])]
+        return [_overrides.get()["tile"]]
     if info.kind == "cpu":
         return []
-    return [64, 32] if narrowest <= 2 else [32, 64]
+    return [(64, 64), *([(96, 64)] if narrowest <= 2 else []), (32, 64), (32, 32)]
 
 
 def convolution_products(info: DeviceInfo) -> bool:
@@ -197,6 +199,11 @@ def column_parts(rows: int, columns: int) -> int:
 
 def _fewest_with_sums() -> int:
     return int(_overrides.get().get("fewest_with_sums", FEWEST_WITH_SUMS))
+
+
+def device_exp2(info: DeviceInfo) -> bool:
+    """Whether GLSL's exp2 keeps to the specification: lavapipe's is an approximation."""
+    return bool(_overrides.get().get("device_exp2", info.kind != "cpu"))
 
 
 def tails(numel_hint: int) -> bool:

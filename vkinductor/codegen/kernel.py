@@ -30,6 +30,7 @@ from .alignment import begins_aligned, divides
 from .compat import setting, size_hint
 from .ops import GlslOverrides, as_dtype
 from .pending import Part, PendingSection, lines_of
+from .precision import half_results
 from .printer import GlslPrinter
 from .ranges import split_whole
 from .reductions import ARG_REDUCTIONS, greatest_number, reduction
@@ -516,11 +517,14 @@ class VulkanKernel(SIMDKernel):
             if tree.prefix == "x" or self.reduces
         }
         layout = ArgumentLayout(tuple(fields))
-        common = {
+        common: dict[str, Any] = {
             "index": self.index_dtype,
             "pointers": pointers,
             "xnumel": numels.get("x", "1"),
             "indexing": lines_of(self.indexing_code),
+            "half_results": half_results(
+                self.device_info, [a for a in accesses if (a.var, "ptr") in fields], self.atomic_add_found
+            ),
         }
         if self.reduces:
             hoisted = hoist(sections, max(1, self.layout.elements))

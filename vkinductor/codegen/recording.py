@@ -7,7 +7,7 @@ one call: it is run on stand-ins for memory (``runtime.replay.capture``), and ev
 When a call is replayed and when not:
 
 * not the first call, and none while another call is captured or kernels are traced;
-* not a partition of fewer than ``MIN_LAUNCHES`` kernels: a dispatch costs less than a submit;
+* not a partition of fewer than ``MIN_LAUNCHES`` kernels: a dispatch costs no more than a replay;
 * not a call whose written inputs overlap other inputs in memory: its program knows no such hazard;
 * numbers and sizes are part of a key; each new key is captured again (which costs what the Python program costs) and
   fills in the same program, unless it runs other kernels.

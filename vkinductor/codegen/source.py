@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vkinductor.runtime import context as runtime
 from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.runtime.deviceinfo import DeviceInfo, Features
 from vkinductor.runtime.spirv import float_controls
@@ -31,6 +32,9 @@ _ALIGNMENT = {
     "uvec2": 8,
     "uvec4": 16,
 }
+
+# The name of the type, where kernels may convert to it.
+BFLOAT16 = "bfloat16_t"
 
 # Text that makes a kernel need a GLSL extension beyond those of every kernel.
 _EXTENSIONS = (
@@ -75,16 +79,20 @@ class KernelText:
         )
 
 
-def _float_controls(features: Features, halves: bool) -> str:
-    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to; with ``halves``, let it round
-    them itself (see lib/convert.glsl)."""
+def _float_controls(features: Features, draft: str, half_results: bool) -> str:
+    """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to, and let it round itself what
+    kernel ``draft`` converts to 16 bits, where it does that right (see lib/convert.glsl). ``half_results``: whether the
+    library may be as exact as these need (precision.py)."""
+    halves = "vk_f32_to_f16" in draft
     halves = halves and features.float16 and features.rounding_rte_f16 and features.denorm_preserve_f16
+    bfloats = "vk_f32_to_bf16" in draft and features.shader_bfloat16 and runtime.get().rounds_bfloat16
     controls = float_controls(
         signed_zero_inf_nan_preserve=32 if features.signed_zero_inf_nan_preserve_f32 else None,
         denorm_preserve=32 if features.denorm_preserve_f32 else None,
-        rounding_mode_rte=16 if halves else None,
+        rounding_mode_rte=16 if halves or bfloats else None,
     )
-    return f"{controls}#define HALF_RTE\n" if halves else controls
+    defined = (("HALF_RTE", halves), (f"NATIVE_BF16 {BFLOAT16}", bfloats), ("HALF_RESULTS", half_results))
+    return controls + "".join(f"#define {name}\n" for name, holds in defined if holds)
 
 
 def assemble(
@@ -108,7 +116,8 @@ def assemble(
     draft = render(template, **values)
     values["library"] = library(set(_FUNCTION.findall(draft)) & library_functions())
     draft += values["library"]
-    values["float_controls"] = _float_controls(info.features, "vk_f32_to_f16" in draft)
+    values["float_controls"] = _float_controls(info.features, draft, context.get("half_results", False))
+    draft += values["float_controls"]
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
     text = render(template, **values)

@@ -1,7 +1,9 @@
 """Elementwise kernels that read along another dimension than they write: transposes, permuted copies, NHWC <-> NCHW.
 
-A workgroup computes a square of ``side`` x ``side`` elements. What lies the other way is read along its own dimension
-into a shared array first, whose rows are one longer than the square, so that a column of it lies in different banks.
+A workgroup computes a tile of elements. What lies the other way is read along its own dimension into a shared array
+first, whose rows are one longer than the tile, so that a column of it lies in different banks. Of 16-bit elements each
+word of the array holds two that are written side by side, as they lie in memory: an invocation loads the same part of
+two rows, and half as many words go through shared memory, without a conversion.
 """
 
 from __future__ import annotations
@@ -16,27 +18,43 @@ import sympy
 from . import vectorize
 from .alignment import divides
 from .types import glsl_type
-from .vectorize import Access, Dimension, Wide
+from .vectorize import LOAD, Access, Dimension, Wide, unpacked, wide_load, word_count
+from .vectors import PICK
+
+# Invocations side by side along a row that is read: 128 bytes of it, and few of 32 banks twice when they are kept.
+_NEAR = 8
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """One operand's square: GLSL ``register`` of the shared array ``name``, and how invocations fill it: ``width``
-    elements each, by ``lines`` that begin with the index of the first and leave register v in ``value``."""
+    """One operand's part: shared array ``name`` of ``words`` (GLSL type ``register``), ``pitch`` apart, and how
+    invocations fill it: from each of ``rows`` rows ``width`` elements, by ``lines`` that begin with the index of the
+    first, with word v being ``value``. ``near``: invocations side by side along a row, before the next row's."""
 
     name: str
     register: str
+    words: int
+    pitch: int
+    rows: int
     width: int
+    near: int
     lines: list[str]
     value: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of shared memory."""
+        return self.words * (8 if self.register in ("double", "int64_t", "uint64_t") else 4)
 
 
 @dataclass(frozen=True)
 class Tile:
-    """``along`` x ``across``: lengths of the dimension that is written along and of the other; the index of an element
-    is ``a + stride * b`` and what lies between the two (``inner``) and beyond them. ``count``: squares in all."""
+    """Of ``wide`` x ``high`` elements. ``along`` x ``across``: lengths of the dimension that is written along and of
+    the other; the index of an element is ``a + stride * b`` and what lies between the two (``inner``) and beyond them.
+    ``count``: tiles in all."""
 
-    side: int
+    wide: int
+    high: int
     along: int
     across: int
     stride: int
@@ -46,7 +64,7 @@ class Tile:
 
     @property
     def inner(self) -> int:
-        """Squares apart by ``along`` elements."""
+        """Tiles apart by ``along`` elements."""
         return self.stride // self.along
 
 
@@ -73,13 +91,13 @@ def find(
     dimension: Dimension,
     accesses: Sequence[Access],
     widths: Sequence[int],
-    sides: Sequence[int],
+    shapes: Sequence[tuple[int, int]],
     shared: int,
 ) -> Tile | None:
     """The tile that the kernel of the marked body ``lines`` is better computed in; None where there is none.
 
-    ``widths``: elements an invocation may take at a time, best first; ``sides``: of the square, best first; ``shared``:
-    bytes of shared memory.
+    ``widths``: elements an invocation may take at a time, best first; ``shapes``: of the tile (along, across), best
+    first; ``shared``: bytes of shared memory.
     """
     text = [line for line in lines if not line.startswith(" ")]
     used = [a for a in accesses if any(f"@{a.number}{{" in line for line in text)]
@@ -99,26 +117,29 @@ def find(
         return None
     along = min(int(e.length) for e in fast)
     stride, length = int(across.divisor), int(across.length)
-    fits = [s for s in sides if along >= s // 2 and length >= s // 2]
-    if stride % along or int(numel) % (stride * length) or not fits:
+    if stride % along or int(numel) % (stride * length):
         return None
-    best = min(fits, key=lambda s: (-(-along // s) * s * (-(-length // s) * s), sides.index(s)))
-    sizes = {a.number: max(4, a.dtype.itemsize) for a in used}
-    if sum(sizes[n] for n in apart) * best * (best + 1) > shared:
-        return None
-    loaded = []
-    for number in apart:
-        way = _Across(dimension.index, dimension.type, dimension.tree, dimension.nodes, symbol)
-        loaded.append(_loaded(accesses[number], way, widths))
-    marked = _replaced(lines, apart, best)
-    chosen = vectorize.best(
-        [*[w for w in widths if along % w == 0], 1],
-        lambda w: [vectorize.vectorize(marked, w, dimension, accesses)],
-        fewest=0.0,
-    )
-    squares = -(-along // best) * -(-length // best) * (int(numel) // (along * length))
-    body = vectorize.vectorize(marked, 1, dimension, accesses) if chosen is None else chosen[1][0]
-    return Tile(best, along, length, stride, squares, tuple(loaded), body)
+    way = _Across(dimension.index, dimension.type, dimension.tree, dimension.nodes, symbol)
+
+    def covered(shape: tuple[int, int]) -> int:
+        wide, high = shape
+        return -(-along // wide) * wide * (-(-length // high) * high)
+
+    for wide, high in sorted(shapes, key=covered):
+        if along < wide // 2 or length < high // 2:
+            continue
+        loaded = {n: _loaded(accesses[n], way, widths, wide, high, along) for n in apart}
+        if sum(part.nbytes for part in loaded.values()) > shared:
+            continue
+
+        def bodies(width: int, loaded: dict[int, Loaded] = loaded) -> list[Wide]:
+            return [vectorize.vectorize(_replaced(lines, accesses, loaded, width), width, dimension, accesses)]
+
+        chosen = vectorize.best([w for w in widths if along % w == 0], bodies, fewest=0.0)
+        tiles = -(-along // wide) * -(-length // high) * (int(numel) // (along * length))
+        (body,) = bodies(1) if chosen is None else chosen[1]
+        return Tile(wide, high, along, length, stride, tiles, tuple(loaded.values()), body)
+    return None
 
 
 def _across(access: Access, entries: dict[Any, Any]) -> Any:
@@ -141,24 +162,34 @@ def _along(access: Access, entries: dict[Any, Any]) -> bool:
     return any(entries[s].divisor == 1 and access.index.coeff(s) == 1 for s in known)
 
 
-def _loaded(access: Access, way: _Across, widths: Sequence[int]) -> Loaded:
-    name, register = f"tile{access.number}", glsl_type(access.dtype).register
-    for width in widths:
-        if access.aligned and vectorize.word_count(access, width) and way.apart(access.index, width) == 1:
-            value = vectorize.unpacked(access)
-            return Loaded(name, register, width, vectorize.wide_load(access, width), value)
-    lvalue = f"{access.var}.d[{access.text}]"
-    if way.type != "int":
-        entry = glsl_type(access.dtype)
-        lvalue = f"{entry.buffer}(uint64_t({access.var}) + uint64_t({access.text}) * {entry.nbytes}ul).d[0]"
-    return Loaded(name, register, 1, [], glsl_type(access.dtype).load.format(lvalue))
+def _loaded(access: Access, way: _Across, widths: Sequence[int], wide: int, high: int, along: int) -> Loaded:
+    name, entry = f"tile{access.number}", glsl_type(access.dtype)
+    aligned = access.aligned
+    width = next((w for w in widths if aligned and word_count(access, w) and way.apart(access.index, w) == 1), 1)
+    if width == 1:
+        lvalue = f"{access.var}.d[{access.text}]"
+        if way.type != "int":
+            lvalue = f"{entry.buffer}(uint64_t({access.var}) + uint64_t({access.text}) * {entry.nbytes}ul).d[0]"
+        return Loaded(name, entry.register, wide * (high + 1), high + 1, 1, 1, high, [], entry.load.format(lvalue))
+    lines, near = wide_load(access, width), min(_NEAR, high // width)
+    if access.dtype.itemsize == 2 and along % 2 == 0:
+        pitch = wide // 2 + 1
+        return Loaded(name, "uint", high * pitch, pitch, 2, width, near, lines, f"wide{access.number}[v]")
+    return Loaded(name, entry.register, wide * (high + 1), high + 1, 1, width, near, lines, unpacked(access))
 
 
-def _replaced(lines: Sequence[str], apart: dict[int, Any], side: int) -> list[str]:
-    """``lines`` with the accesses ``apart`` as elements of their shared arrays."""
+def _replaced(lines: Sequence[str], accesses: Sequence[Access], loaded: dict[int, Loaded], width: int) -> list[str]:
+    """``lines``, to be for ``width`` neighbours, with what is ``loaded`` as elements of their shared arrays."""
 
     def element(match: re.Match[str]) -> str:
         number = int(match[1])
-        return f"tile{number}[(along + v) * {side + 1} + across]" if number in apart else match[0]
+        if number not in loaded:
+            return match[0]
+        part = loaded[number]
+        if part.rows == 1:
+            return f"{part.name}[(along + v) * {part.pitch} + across]"
+        place = "(v & 1)" if width > 1 else "(along & 1)"
+        word = f"{part.name}[across * {part.pitch} + along / 2 + (v >> 1)]"
+        return PICK[accesses[number].dtype].format(word, place)
 
-    return [vectorize.LOAD.sub(element, line) for line in lines]
+    return [LOAD.sub(element, line) for line in lines]

@@ -33,7 +33,7 @@ _PACK = {
     torch.int32: ("uint({a})",),
     torch.uint32: ("{a}",),
     torch.float16: ("vk_f32_to_f16_pair({a}, {b})",),
-    torch.bfloat16: ("(vk_f32_to_bf16_bits({a}) | vk_f32_to_bf16_bits({b}) << 16)",),
+    torch.bfloat16: ("vk_f32_to_bf16_pair({a}, {b})",),
     torch.int16: ("(uint({a}) & 0xffffu | uint({b}) << 16)",),
     torch.uint16: ("(uint({a}) & 0xffffu | uint({b}) << 16)",),
     torch.int8: ("(uint({a}) & 0xffu | (uint({b}) & 0xffu) << 8 | (uint({c}) & 0xffu) << 16 | uint({d}) << 24)",),

@@ -21,12 +21,12 @@ def along_x(kernel: Any) -> vectorize.Dimension:
 def tile(kernel: Any, lines: list[str], accesses: list[vectorize.Access]) -> tiles.Tile | None:
     """The tile of an elementwise kernel that reads across what it writes."""
     sizes = [access.dtype.itemsize for access in accesses]
-    sides = heuristics.tile_sides(kernel.device_info, min(sizes, default=4))
-    if not sides or kernel.index_checks:
+    shapes = heuristics.tile_shapes(kernel.device_info, min(sizes, default=4))
+    if not shapes or kernel.index_checks:
         return None
     widths = [width for width in (8, 4, 2) if width * min(sizes) <= WIDEST]
     shared = kernel.device_info.limits.max_shared_memory
-    return tiles.find(lines, along_x(kernel), accesses, widths, sides, shared)
+    return tiles.find(lines, along_x(kernel), accesses, widths, shapes, shared)
 
 
 def elements(kernel: Any, lines: list[str], accesses: list[vectorize.Access]) -> vectorize.Wide | None:

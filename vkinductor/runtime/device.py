@@ -12,7 +12,7 @@ import threading
 from functools import cached_property
 from typing import Any
 
-from vkinductor.runtime import env
+from vkinductor.runtime import bfloat16, env
 from vkinductor.runtime.blocks import BlockFactory
 from vkinductor.runtime.deviceinfo import DeviceInfo
 from vkinductor.runtime.errors import DeviceLostError, UnsupportedError, VulkanError, check
@@ -71,6 +71,11 @@ class Device:
     def store(self) -> DiskStore:
         """The disk store under VKINDUCTOR_CACHE_DIR."""
         return DiskStore(env.cache_dir(), env.cache_limit())
+
+    @cached_property
+    def rounds_bfloat16(self) -> bool:
+        """Whether its own conversions to bfloat16 are torch's, asked of it on first use (see `bfloat16`)."""
+        return bfloat16.rounds(self)
 
     def _create(self, physical: Any) -> Any:
         ffi, info = self.ffi, self.info

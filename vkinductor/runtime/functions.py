@@ -18,6 +18,7 @@ CORE = (
     "vkCmdCopyBuffer",
     "vkCmdDispatch",
     "vkCmdDispatchIndirect",
+    "vkCmdExecuteCommands",
     "vkCmdFillBuffer",
     "vkCmdPipelineBarrier",
     "vkCmdPushConstants",

@@ -16,7 +16,7 @@ from vkinductor.runtime.hazards import HazardTracker, Ranges, ranges_overlap
 from vkinductor.runtime.replay.capture import Captures
 from vkinductor.runtime.replay.resources import SharedResources
 from vkinductor.runtime.stats import counters
-from vkinductor.runtime.submissions import Slot, Submissions
+from vkinductor.runtime.submissions import Entry, Slot, Submissions
 from vkinductor.runtime.timestamps import Timer, TimestampPool
 from vkinductor.runtime.trace import CATEGORIES, COPY
 
@@ -53,10 +53,12 @@ class Recorder:
         self._timestamps = TimestampPool(device, self)
         self.tracer: Tracer | None = None  # while something traces, see `trace`
         self._max_dispatches, self._max_bytes, self._max_flops = _SUBMIT_LIMITS[device.info.kind]
-        # A recorded program is one submit, but where a watchdog bites: there it is cut like everything else.
+        # A recorded program is one command buffer, but where a watchdog bites: there it is cut like everything else.
         shared_with_desktop = device.info.kind in ("integrated", "virtual", "other")
         self.program_dispatches = self._max_dispatches if shared_with_desktop else None
         self._submit_at = _FIRST_SUBMIT
+        self._replayed = 0  # dispatches of programs in what is being recorded, but for one of each
+        self._program = device.ffi.new("VkCommandBuffer[1]")
         self._bound: Any = None  # the pipeline bound in the command buffer being recorded
         self._bytes = self._flops = 0
 
@@ -129,7 +131,7 @@ class Recorder:
 
     def _begin(self) -> Slot:
         self._bound = None
-        self._bytes = self._flops = 0
+        self._bytes = self._flops = self._replayed = 0
         return self.submissions.begin()
 
     def _submit(self) -> None:
@@ -137,6 +139,33 @@ class Recorder:
             return
         self.submissions.submit()
         self._submit_at = min(self._submit_at * 2, self._max_dispatches)
+
+    def _run_program(self, command: Any, dispatches: int, entry: Entry) -> int:
+        """Run a recorded (secondary) command buffer with so many dispatches; the value its submission signals.
+
+        Small programs share a submit as dispatches do: a submit costs the host as much as replaying one. Once there is
+        work for some time, a device that has none is not kept waiting.
+        """
+        slot = self.submissions.current
+        most = self.program_dispatches or self._max_dispatches
+        if slot is not None and self._recorded(slot) + dispatches > most:
+            self._submit()
+            slot = None
+        if slot is None:
+            slot = self._begin()
+        self._program[0] = command
+        self._vk.vkCmdExecuteCommands(slot.command, 1, self._program)
+        self._bound = None  # a program leaves nothing bound that can be relied on
+        slot.journal.append(entry)
+        self._replayed += dispatches - 1
+        recorded = self._recorded(slot)
+        if recorded >= self._submit_at or (recorded >= _FIRST_SUBMIT and self.submissions.starved()):
+            self._submit()
+        return slot.value
+
+    def _recorded(self, slot: Slot) -> int:
+        """Dispatches and transfers of the submission being recorded."""
+        return len(slot.journal) + self._replayed
 
     def _wait(self, value: int) -> None:
         submissions = self.submissions
@@ -167,7 +196,7 @@ class Recorder:
         current = self.submissions.current
         if self.tracer is not None and current is not None:
             self.tracer.after(current.command)
-        if self._bytes >= self._max_bytes or (current is not None and len(current.journal) >= self._submit_at):
+        if self._bytes >= self._max_bytes or (current is not None and self._recorded(current) >= self._submit_at):
             self._submit()
 
     def _unused(self, address: int, nbytes: int, by_writes_only: bool = False) -> bool:

@@ -125,7 +125,8 @@ class Stream(Recorder):
             counters.dispatches += 1
             self._bytes += cost_bytes
             self._flops += cost_flops
-            if len(journal) >= self._submit_at or self._bytes >= self._max_bytes or self._flops >= self._max_flops:
+            recorded = len(journal) + self._replayed
+            if recorded >= self._submit_at or self._bytes >= self._max_bytes or self._flops >= self._max_flops:
                 self._submit()
 
     def _argument_block(self, args: bytes) -> bytes:
@@ -136,10 +137,13 @@ class Stream(Recorder):
         return struct.pack("<Q", piece.address - self.bias)
 
     def replay(self, instance: Instance, name: str, dispatches: int, barriers: int) -> None:
-        """Submit a recorded program (see `replay.program`), which is filled in. The lock is held."""
+        """Run a recorded program (see `replay.program`), which is filled in. The lock is held."""
         entry = (name, instance.reads, instance.writes)
+        left = dispatches
         for command in instance.commands:
-            instance.value = self.submissions.submit_program(command, entry)
+            here = min(left, self.program_dispatches or left)
+            instance.value = self._run_program(command, here, entry)
+            left -= here
         self._hazards.program()
         counters.replays += 1
         counters.dispatches += dispatches

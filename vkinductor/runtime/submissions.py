@@ -78,7 +78,7 @@ class Submissions:
         self._value = ffi.new("uint64_t *")
         self._begin_info = ffi.new("VkCommandBufferBeginInfo *")
         self._begin_info.sType, self._begin_info.flags = 42, 1  # one-time submit
-        self._commands = ffi.new("VkCommandBuffer[2]")
+        self._commands = ffi.new("VkCommandBuffer[1]")
         timeline = ffi.new("VkTimelineSemaphoreSubmitInfo *")
         timeline.sType = 1000207003
         timeline.signalSemaphoreValueCount, timeline.pSignalSemaphoreValues = 1, self._value
@@ -144,30 +144,9 @@ class Submissions:
         slot.value = self.next_value()
         return slot
 
-    def submit_program(self, command: Any, entry: Entry) -> int:
-        """Submit a recorded command buffer, after what is being recorded, in one submit; returns its value.
-
-        The command buffer ends with a barrier to the host.
-        """
-        slot = self.current
-        if slot is None:
-            slot = self._next_slot()
-            self._commands[0] = command
-        else:
-            self.current = None
-            self._check(self._vk.vkEndCommandBuffer(slot.command), "vkEndCommandBuffer")
-            self._commands[0], self._commands[1] = slot.command, command
-            self._submit_info.commandBufferCount = 2
-        slot.journal.append(entry)
-        self._value[0] = slot.value
-        self.submitted = slot.value
-        try:
-            result = self._vk.vkQueueSubmit(self._device.queue, 1, self._submit_info, self._ffi.NULL)
-        finally:
-            self._submit_info.commandBufferCount = 1
-        self._check(result, "vkQueueSubmit")
-        counters.submits += 1
-        return slot.value
+    def starved(self) -> bool:
+        """Whether the device has finished all that was submitted."""
+        return self.completed() >= self.submitted
 
     def submit(self) -> None:
         """Submit what is recorded, if anything."""

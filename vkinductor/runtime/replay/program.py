@@ -1,4 +1,4 @@
-"""A program on the device: command buffers that differ only in the argument memory they read.
+"""A program on the device: secondary command buffers that differ only in the argument memory they read.
 
 Owns how launches become commands: which arguments are push constants (fixed for good, and fastest to read) and which
 lie in argument memory (patched between submits), direct and indirect dispatches, barriers. What is fixed and what is
@@ -8,11 +8,12 @@ patched is `recording`'s decision.
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE, TO_HOST
+from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE
 from vkinductor.runtime.errors import check
 from vkinductor.runtime.hazards import HazardTracker, Ranges
 from vkinductor.runtime.replay.resources import Arguments
@@ -49,7 +50,8 @@ class Step:
 
 @dataclass
 class Instance:
-    """Recorded command buffers (one for each submit) and their argument memory. `value`: of the latest submission.
+    """Recorded command buffers (one but where a watchdog bites) and their argument memory. `value`: of the latest
+    submission that runs them.
 
     `bound` says for what its memory is filled in; `reads`, `writes`: the ranges behind that.
     """
@@ -70,16 +72,20 @@ class Program:
     `barriers`: pipeline barriers between the steps, after the one that every program begins with.
     """
 
-    # Instances in flight at a time: the host fills in one while the device runs another.
-    MAX_INSTANCES = 3
+    # Instances in flight at a time: the host fills in one while the device runs others. As many dispatches as the
+    # stream has in flight when it launches them, so that a host that is ahead waits no sooner; but so many buffers.
+    FEWEST_INSTANCES, MOST_INSTANCES, DISPATCHES_IN_FLIGHT = 3, 256, 2048
 
     def __init__(self, device: Device, steps: Sequence[Step], argument_bytes: int) -> None:
         self._device = device
         self.steps = tuple(steps)
         self.argument_bytes = argument_bytes
         self.barriers = 0
+        wanted = max(self.FEWEST_INSTANCES, self.DISPATCHES_IN_FLIGHT // max(1, len(self.steps)))
+        self.max_instances = min(self.MOST_INSTANCES, wanted)
         self._masks = self._barriers()
-        self._instances: list[Instance] = []
+        # What an instance is filled in for -> the instance; the one that was used longest ago first.
+        self._instances: OrderedDict[tuple[Any, tuple[int, ...]], Instance] = OrderedDict()
 
     def _barriers(self) -> list[int]:
         hazards = HazardTracker()
@@ -88,23 +94,21 @@ class Program:
         return masks
 
     def instance(self, bound: Any, addresses: tuple[int, ...]) -> Instance:
-        """One that is filled in like this, or that may be: it is not in flight."""
-        instances = self._instances
-        for instance in instances:
-            if instance.bound is bound and instance.addresses == addresses:
-                return instance
-        submissions = self._device.stream.submissions
-        done = submissions.completed()
-        for instance in instances:
-            if instance.value <= done:
-                return instance
-        if len(instances) < self.MAX_INSTANCES:
-            instance = self._record()
-            instances.append(instance)
+        """One that is filled in like this (also while it is in flight), or that may be."""
+        instances, key = self._instances, (bound, addresses)
+        instance = instances.get(key)
+        if instance is not None:
+            instances.move_to_end(key)
             return instance
-        oldest = min(instances, key=lambda i: i.value)
-        submissions.wait(oldest.value)
-        return oldest
+        if instances:
+            oldest = next(iter(instances))
+            submissions = self._device.stream.submissions
+            free = instances[oldest].value <= submissions.completed()
+            if free or len(instances) >= self.max_instances:
+                instance = instances.pop(oldest)
+                submissions.wait(instance.value)
+        instance = instances[key] = instance or self._record()
+        return instance
 
     def _record(self) -> Instance:
         device = self._device
@@ -126,7 +130,9 @@ class Program:
         ffi, vk, stream = device.ffi, device.vk, device.stream
         command = stream.shared.command_buffer()
         begin = ffi.new("VkCommandBufferBeginInfo *")
-        begin.sType, begin.flags = 42, _SIMULTANEOUS_USE
+        inheritance = ffi.new("VkCommandBufferInheritanceInfo *")
+        inheritance.sType = 41
+        begin.sType, begin.flags, begin.pInheritanceInfo = 42, _SIMULTANEOUS_USE, inheritance
         check(vk.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
         barriers = stream.barriers
         barriers.record(command, ALL_SOURCES, TO_COMPUTE)
@@ -151,7 +157,6 @@ class Program:
             else:
                 assert arguments is not None
                 vk.vkCmdDispatchIndirect(command, arguments.block.buffer, arguments.offset + step.groups_at)
-        barriers.record(command, ALL_SOURCES, TO_HOST)
         check(vk.vkEndCommandBuffer(command), "vkEndCommandBuffer")
         return command
 
@@ -159,7 +164,7 @@ class Program:
         """Give the command buffers back once they are no longer in flight. Any thread, any time."""
         retired = self._device.stream.shared.retired
         while self._instances:
-            instance = self._instances.pop()
+            _, instance = self._instances.popitem()
             retired.append((instance.value, instance.commands, instance.arguments))
 
 

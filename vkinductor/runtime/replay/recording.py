@@ -36,7 +36,7 @@ _SPACE_BITS = 44
 _ADDRESS = struct.Struct("<Q")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Binding:
     """The arguments of one key (shapes and scalars), filled in but for addresses that move.
 

@@ -42,7 +42,7 @@ class SharedResources:
         self.scratch_bytes = 0
 
     def command_buffer(self) -> Any:
-        """A new command buffer."""
+        """A new secondary command buffer."""
         device = self._device
         ffi, vk = device.ffi, device.vk
         if self._pool is None:
@@ -52,7 +52,7 @@ class SharedResources:
             check(vk.vkCreateCommandPool(device.handle, info, ffi.NULL, pool), "vkCreateCommandPool")
             self._pool = pool[0]
         allocate = ffi.new("VkCommandBufferAllocateInfo *")
-        allocate.sType, allocate.commandPool, allocate.commandBufferCount = 40, self._pool, 1
+        allocate.sType, allocate.commandPool, allocate.level, allocate.commandBufferCount = 40, self._pool, 1, 1
         command = ffi.new("VkCommandBuffer *")
         check(vk.vkAllocateCommandBuffers(device.handle, allocate, command), "vkAllocateCommandBuffers")
         return command[0]

@@ -1,6 +1,6 @@
 // Between registers (float, int) and storage types. Halves and bfloat16 are rounded on integers: Vulkan leaves the
 // rounding of a narrowing conversion to the driver, unless a device with 16-bit arithmetic was asked to round halves to
-// nearest even (HALF_RTE). No function here has a 16-bit parameter or result, because those would
+// nearest even (HALF_RTE), or has bfloat16 as a type (NATIVE_BF16, its name). No function here has a 16-bit parameter or result, because those would
 // ask a device for 16-bit arithmetic where 16-bit storage is enough; the names that give a 16-bit type are macros.
 
 // A bfloat16 is the upper half of a float. A uint16_t converts to the parameter's type by itself.
@@ -8,16 +8,29 @@ float vk_bf16_to_f32(uint bits) {
     return uintBitsToFloat(bits << 16);
 }
 
-// To nearest even; NaN stays NaN (quiet, sign kept), overflow gives infinity.
+// To nearest even; NaN stays NaN, overflow gives infinity.
 uint vk_f32_to_bf16_bits(float x) {
+#ifdef NATIVE_BF16
+    return uint(bfloat16BitsToUintEXT(NATIVE_BF16(x)));
+#else
     uint u = floatBitsToUint(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) {
         return (u >> 16) | 0x40u;
     }
     return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+#endif
 }
 
 #define vk_f32_to_bf16(x) uint16_t(vk_f32_to_bf16_bits(x))
+
+// Two bfloat16 as one word, a in its lower part: an instruction for both where the device has the type, else eight each.
+uint vk_f32_to_bf16_pair(float a, float b) {
+#ifdef NATIVE_BF16
+    return packUint2x16(bfloat16BitsToUintEXT(bf16vec2(NATIVE_BF16(a), NATIVE_BF16(b))));
+#else
+    return vk_f32_to_bf16_bits(a) | vk_f32_to_bf16_bits(b) << 16;
+#endif
+}
 
 // The float nearest to x that a bfloat16 can hold.
 float vk_round_bf16(float x) {

@@ -38,7 +38,11 @@ float vk_exp_parts(float x, float top, out int shifted) {
     return y;
 }
 
+// With HALF_RESULTS, for what is rounded to 16 bits: the device's own exp2.
 float vk_exp(float x) {
+#ifdef HALF_RESULTS
+    return exp2(x * 1.44269504);
+#endif
     int shifted;
     float y = vk_exp_parts(x < -105.0 ? -105.0 : x, 89.0, shifted);
     // In two steps, so that neither factor leaves the range.
@@ -182,6 +186,9 @@ float vk_log1p(float x) {
 
 // 1 / (1 + e^-x), whose small values are not lost to an infinite e^-x.
 float vk_sigmoid(float x) {
+#ifdef HALF_RESULTS
+    return 1.0 / (1.0 + exp2(x * -1.44269504));
+#endif
     // 1 / (1 + e^-x), both terms times 2^-64: then 2^n fits one factor, and what is subnormal is rounded once.
     int shifted;
     float y = vk_exp_parts(x > 40.0 ? -40.0 : -x, 105.0, shifted);
