@@ -85,13 +85,20 @@ TILES = (
     DecodeTile(64, 1),
 )
 _FEWEST_WORKGROUPS = {True: 1024, False: 512}
-# Halves on matrices, where the device has them, before all of those.
-MATRIX_TILES = tuple(
-    MatrixTile(subgroups, 16, chunk, early)
-    for subgroups, early in ((4, True), (2, False))
-    for chunk in (1024, 512, 256, 128, 64)
+# Before all of those, halves on matrices: for several queries of a head of keys (one is as fast without), and heads up
+# to so long (a longer result is more than a subgroup keeps in registers).
+MATRIX_TILES = (
+    MatrixTile(4, 32, 2048, early=False),
+    MatrixTile(4, 16, 2048, early=False),
+    MatrixTile(4, 32, 1024, early=False),
+    MatrixTile(4, 16, 1024, early=False),
+    MatrixTile(4, 16, 512, early=False),
+    MatrixTile(4, 16, 256),
+    MatrixTile(4, 16, 128),
+    MatrixTile(4, 16, 64),
 )
-_FEWEST_WORKGROUPS_OF_MATRICES = 512
+_FEWEST_QUERIES_OF_MATRICES, _LONGEST_HEAD_OF_MATRICES = 2, 128
+_FEWEST_WORKGROUPS_OF_MATRICES = 256
 
 
 def _number(expr: Any) -> int | None:
@@ -131,9 +138,9 @@ def tile_with(
     if total is None or forced is False:
         return None
     if aligned and (forced is None or isinstance(forced, MatrixTile)):
-        tile = _matrix_tile(info, problem, total)
-        if tile is not None:
-            return tile
+        matrices = _matrix_tile(info, problem, total)
+        if matrices is not None:
+            return matrices
     if isinstance(forced, MatrixTile):
         forced = None
     rows = min(total, ROWS)
@@ -152,7 +159,11 @@ def tile_with(
 
 
 def _matrix_tile(info: DeviceInfo, problem: Problem, total: int) -> MatrixTile | None:
-    tiles = MATRIX_TILES if (forced := heuristics.forced("attention_decode")) is None else (forced,)
+    forced = heuristics.forced("attention_decode")
+    longest = max(problem.width, problem.width_v)
+    if forced is None and (total < _FEWEST_QUERIES_OF_MATRICES or longest > _LONGEST_HEAD_OF_MATRICES):
+        return None
+    tiles = MATRIX_TILES if forced is None else (forced,)
     fitting = [t for t in tiles if t.fits(info, problem.dtype, problem.width, problem.width_v)]
     pairs = size_hint(problem.batch * problem.groups) * -(-total // SHAPE[0])
     for tile in fitting:
