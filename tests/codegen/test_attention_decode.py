@@ -58,8 +58,8 @@ def test_subgroups_that_read_rows(dtype, tile, share, length, width, width_v):
         (torch.bfloat16, 8, 1, 64, 32, MATRICES),
         (torch.float16, 5, 2, 48, 96, MATRICES),
         (torch.float16, 3, 8, 32, 64, MATRICES),  # two blocks of queries
-        (torch.float16, 4, 1, 64, 64, MatrixTile(1, 32, 128, early=False, emulated=8)),  # one piece
-        (torch.bfloat16, 4, 1, 128, 128, MatrixTile(3, 16, 48, early=False, emulated=8)),
+        (torch.float16, 4, 1, 64, 64, MatrixTile(1, 32, 128, emulated=8)),  # one piece
+        (torch.bfloat16, 4, 1, 128, 128, MatrixTile(3, 16, 48, emulated=8)),
     ],
     ids=str,
 )

@@ -76,7 +76,7 @@ class DecodeTile:
 
 # The first that fits and that gives the device enough workgroups is taken, whole rows before keys of their own.
 TILES = (
-    DecodeTile(128, 4, 4),
+    DecodeTile(128, 4, 8),
     DecodeTile(128, 2, 4),
     DecodeTile(64, 2, 4),
     DecodeTile(256, 2),
@@ -88,11 +88,11 @@ _FEWEST_WORKGROUPS = {True: 1024, False: 512}
 # Before all of those, halves on matrices: for several queries of a head of keys (one is as fast without), and heads up
 # to so long (a longer result is more than a subgroup keeps in registers).
 MATRIX_TILES = (
-    MatrixTile(4, 32, 2048, early=False),
-    MatrixTile(4, 16, 2048, early=False),
-    MatrixTile(4, 32, 1024, early=False),
-    MatrixTile(4, 16, 1024, early=False),
-    MatrixTile(4, 16, 512, early=False),
+    MatrixTile(4, 32, 2048),
+    MatrixTile(4, 16, 2048),
+    MatrixTile(4, 32, 1024),
+    MatrixTile(4, 16, 1024),
+    MatrixTile(4, 16, 512),
     MatrixTile(4, 16, 256),
     MatrixTile(4, 16, 128),
     MatrixTile(4, 16, 64),

@@ -24,13 +24,12 @@ COMPONENTS = {torch.float16: "float16_t", torch.bfloat16: "bfloat16_t"}
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """A workgroup of ``subgroups`` takes pieces of ``chunk`` keys, each subgroup ``block`` at a time. ``early``: values
-    are on their way with the keys of their block. ``emulated``: by so many plain invocations a subgroup, for tests."""
+    """A workgroup of ``subgroups`` takes pieces of ``chunk`` keys, each subgroup ``block`` at a time. ``emulated``: by
+    so many plain invocations a subgroup, for tests."""
 
     subgroups: int
     block: int
     chunk: int
-    early: bool = True
     emulated: int = 0
 
     def lanes(self, info: DeviceInfo) -> int:
@@ -80,7 +79,6 @@ class MatrixTile:
             "lanes": lanes,
             "kb": self.block,
             "chunk": self.chunk,
-            "early": self.early,
             "emulated": self.emulated,
             "padded": padded,
             "part": self.part(problem.width_v),
