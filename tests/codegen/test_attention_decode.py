@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import check, heads, sdpa, whole
+from attention_cases import TOLERANCES, check, heads, sdpa, whole
 from compiled import compiled, dispatches, on_device, same
 
 import vkinductor
 from vkinductor.codegen.attention.decode import TILES, DecodeTile
+from vkinductor.codegen.attention.decode_matrices import MatrixTile
 from vkinductor.runtime.deviceinfo import DeviceInfo, Limits
 
 SMALL = DecodeTile(threads=32, each=1)
 ROWS = DecodeTile(threads=32, each=1, loads=4)
+MATRICES = MatrixTile(subgroups=2, block=16, chunk=64, emulated=8)
 TILE = pytest.mark.parametrize("tile", [SMALL, ROWS], ids=str)
+KIND = pytest.mark.parametrize(
+    ("tile", "dtype"), [(SMALL, torch.float32), (ROWS, torch.float32), (MATRICES, torch.float16)], ids=str
+)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,33 @@ def test_subgroups_that_read_rows(dtype, tile, share, length, width, width_v):
         check(sdpa, *(x.to(dtype) for x in (q, k, v)))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "share", "length", "width", "width_v", "tile"),
+    [
+        (torch.float16, 1, 1, 16, 16, MATRICES),
+        (torch.bfloat16, 8, 1, 64, 32, MATRICES),
+        (torch.float16, 5, 2, 48, 96, MATRICES),
+        (torch.float16, 3, 8, 32, 64, MATRICES),  # two blocks of queries
+        (torch.float16, 4, 1, 64, 64, MatrixTile(1, 32, 128, emulated=8)),  # one piece
+        (torch.bfloat16, 4, 1, 128, 128, MatrixTile(3, 16, 48, emulated=8)),
+    ],
+    ids=str,
+)
+def test_matrices(dtype, share, length, width, width_v, tile):
+    q, k, v = heads(2, 2 * share, length, width), heads(2, 2, 77, width), heads(2, 2, 77, width_v)
+    assert tile.fits(vkinductor.device_info(), dtype, width, width_v)
+    with whole(attention_decode=tile):
+        check(sdpa, *(x.to(dtype) for x in (q, k, v)))
+
+
+def test_scores_that_grow():
+    """A greatest score that a later block surpasses by much."""
+    q, k, v = (heads(1, n, s, 16, dtype=torch.float16) for n, s in ((4, 1), (1, 200), (1, 200)))
+    q, k = q.abs(), k * torch.linspace(0, 30, 200)[:, None].half()
+    with whole(attention_decode=MatrixTile(2, 16, 256, emulated=8)):
+        check(sdpa, q, k, v)
+
+
 @TILE
 def test_lengths_of_the_cache_from_1_to_130(tile):
     with whole(attention_decode=tile):
@@ -66,29 +98,29 @@ def test_kernels(tile):
         assert dispatches(compiled(sdpa), q, k[:, :, :30], v[:, :, :30]) == 1
 
 
-@TILE
-def test_masks(tile):
-    q, k, v = heads(2, 4, 2, 16), heads(2, 2, 100, 16), heads(2, 2, 100, 16)
+@KIND
+def test_masks(tile, dtype):
+    q, k, v = (heads(2, n, s, 16, dtype=dtype) for n, s in ((4, 2), (2, 100), (2, 100)))
     seen = torch.rand(2, 1, 2, 100) > 0.4
     seen[0, :, 1] = False  # a row that sees nothing
     seen[1, :, :, 30:] = False  # pieces that nobody sees
     with whole(attention_decode=tile):
         result = check(sdpa, q, k, v, seen)
         assert (result[0, :, 1] == 0).all()
-        check(sdpa, q, k, v, torch.randn(4, 1, 100))
+        check(sdpa, q, k, v, torch.randn(4, 1, 100).to(dtype))
         check(lambda q, k, v: sdpa(q, k, v, is_causal=True), q, k, v)
 
 
-@TILE
-def test_what_nobody_sees_is_not_read(tile):
+@KIND
+def test_what_nobody_sees_is_not_read(tile, dtype):
     """A cache longer than its contents may hold anything behind them."""
-    q, k, v = heads(1, 2, 1, 16), heads(1, 2, 50, 16), heads(1, 2, 50, 16)
+    q, k, v = (heads(1, 2, s, 16, dtype=dtype) for s in (1, 50, 50))
     seen = torch.arange(50) < 20
     want = sdpa(q, k, v, seen[None, None, None])
     k[:, :, 20:] = float("nan")
     v[:, :, 20:] = float("nan")
     with whole(attention_decode=tile):
-        same(compiled(sdpa)(*on_device([q, k, v, seen[None, None, None]])), want)
+        same(compiled(sdpa)(*on_device([q, k, v, seen[None, None, None]])), want, **TOLERANCES[dtype])
 
 
 def test_caches_laid_out_by_position():

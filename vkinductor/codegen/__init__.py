@@ -46,6 +46,7 @@ def register() -> None:
     compat.compare_any_strides()
     compat.reindex_what_is_shared("vulkan")
     compat.keep_guards_apart()
+    compat.serve_flex_attention("vulkan")
     register_interface_for_device("vulkan", VulkanInterface)
     register_interface_for_device("vulkan:0", VulkanInterface)
     get_device_op_overrides("cpu")  # torch 2.11 loads those of its own devices only while the table is empty

@@ -42,6 +42,8 @@ _NEEDED = (
     ("torch._dynamo.trace_rules", "add"),
     ("torch._dynamo.convert_frame", "register_bytecode_hook"),
     ("torch._dynamo.guards", "DeletedGuardManagerWrapper"),
+    ("torch.nn.attention.flex_attention", "_validate_device"),
+    ("torch._inductor.subgraph_lowering", "PointwiseSubgraphLowering"),
 )
 
 
@@ -391,3 +393,29 @@ def reindex_what_is_shared(device_type: str) -> None:
 
     reindex.vkinductor = True  # type: ignore[attr-defined]
     scheduler.Scheduler._try_reindex_pointwise_for_reduction = reindex  # type: ignore[method-assign]
+
+
+def serve_flex_attention(device_type: str) -> None:
+    """Let torch's FlexAttention take tensors of ``device_type``, also under autocast.
+
+    The devices that it takes are a constant of the function that checks them, which Dynamo has to be able to trace: so
+    the function stays and the constant gets one more.
+    """
+    from torch._higher_order_ops.flex_attention import flex_attention as operator
+    from torch.nn.attention import flex_attention
+
+    check = flex_attention._validate_device
+    devices = [c for c in check.__code__.co_consts if isinstance(c, (frozenset, tuple)) and {"cuda", "cpu"} <= set(c)]
+    if any(device_type in c for c in devices):
+        return
+    constants = (type(c)((*c, device_type)) if c in devices else c for c in check.__code__.co_consts)
+    check.__code__ = check.__code__.replace(co_consts=tuple(constants))
+
+    autocast: Any = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
+
+    @operator.py_impl(autocast)
+    def under_autocast(query: Any, key: Any, value: Any, *rest: Any) -> Any:
+        dtype = torch.get_autocast_dtype(device_type)
+        operands = [x.to(dtype) if x.is_floating_point() else x for x in (query, key, value)]
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(autocast)):
+            return operator(*operands, *rest)

@@ -16,6 +16,7 @@ from vkinductor.device import attention as attention_operators
 from vkinductor.device import operators
 
 from . import attention, ctc, library_operators, loop_limit, scatters
+from .attention import flex
 from .convolution import convolution, convolution_backward
 from .gemm import addmm, mm
 from .log_sums import logcumsumexp
@@ -34,6 +35,8 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.sort: sort,
     aten.sort.stable: sort_stable,
     aten.convolution_backward: convolution_backward,
+    torch.ops.higher_order.flex_attention: flex.forward,
+    torch.ops.higher_order.flex_attention_backward: flex.backward,
 }
 
 # Operators of our own, which Inductor has no lowering of.

@@ -19,6 +19,7 @@ from vkinductor.codegen.compat import size_hint
 from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
+from .decode_matrices import SHAPE, MatrixTile, distances
 from .problem import Problem, strides
 
 # Queries of one key head that this is for, and that one workgroup takes.
@@ -75,7 +76,7 @@ class DecodeTile:
 
 # The first that fits and that gives the device enough workgroups is taken, whole rows before keys of their own.
 TILES = (
-    DecodeTile(128, 4, 4),
+    DecodeTile(128, 4, 8),
     DecodeTile(128, 2, 4),
     DecodeTile(64, 2, 4),
     DecodeTile(256, 2),
@@ -84,6 +85,20 @@ TILES = (
     DecodeTile(64, 1),
 )
 _FEWEST_WORKGROUPS = {True: 1024, False: 512}
+# Before all of those, halves on matrices: for several queries of a head of keys (one is as fast without), and heads up
+# to so long (a longer result is more than a subgroup keeps in registers).
+MATRIX_TILES = (
+    MatrixTile(4, 32, 2048),
+    MatrixTile(4, 16, 2048),
+    MatrixTile(4, 32, 1024),
+    MatrixTile(4, 16, 1024),
+    MatrixTile(4, 16, 512),
+    MatrixTile(4, 16, 256),
+    MatrixTile(4, 16, 128),
+    MatrixTile(4, 16, 64),
+)
+_FEWEST_QUERIES_OF_MATRICES, _LONGEST_HEAD_OF_MATRICES = 2, 128
+_FEWEST_WORKGROUPS_OF_MATRICES = 256
 
 
 def _number(expr: Any) -> int | None:
@@ -100,23 +115,34 @@ def rows_of(problem: Problem) -> int | None:
     return length * share if length * share <= MOST_ROWS else None
 
 
-def tile_of(info: DeviceInfo, problem: Problem, k: Any, v: Any) -> DecodeTile | None:
-    """A tile for ``problem`` with the operands ``k`` and ``v``, None where it is for another template.
+def tile_of(info: DeviceInfo, problem: Problem, q: Any, k: Any, v: Any) -> DecodeTile | MatrixTile | None:
+    """A tile for ``problem`` with these operands, None where it is for another template.
 
-    heuristics.override(attention_decode=DecodeTile(...)) takes that one where it can, attention_decode=False none.
+    heuristics.override(attention_decode=DecodeTile(...) or MatrixTile(...)) takes that one where it can,
+    attention_decode=False none.
     """
     if heuristics.forced("attention_decode") is False:
         return None
     lanes_k, lanes = -(-problem.width // _width(k, problem.width)), -(-problem.width_v // _width(v, problem.width_v))
-    return tile_with(info, problem, lanes, lanes_k)
+    aligned = all(vector_width(x, 3) * x.get_dtype().itemsize == WIDEST for x in (q, k, v))
+    return tile_with(info, problem, lanes, lanes_k, aligned)
 
 
-def tile_with(info: DeviceInfo, problem: Problem, lanes: int, lanes_k: int | None = None) -> DecodeTile | None:
-    """The same where ``lanes`` invocations read a row of v, ``lanes_k`` (or as many) one of k."""
+def tile_with(
+    info: DeviceInfo, problem: Problem, lanes: int, lanes_k: int | None = None, aligned: bool = True
+) -> DecodeTile | MatrixTile | None:
+    """The same where ``lanes`` invocations read a row of v, ``lanes_k`` (or as many) one of k. ``aligned``: all rows
+    begin at multiples of 16 bytes."""
     forced = heuristics.forced("attention_decode")
     total = rows_of(problem)
     if total is None or forced is False:
         return None
+    if aligned and (forced is None or isinstance(forced, MatrixTile)):
+        matrices = _matrix_tile(info, problem, total)
+        if matrices is not None:
+            return matrices
+    if isinstance(forced, MatrixTile):
+        forced = None
     rows = min(total, ROWS)
     fitting = [t for t in TILES if t.fits(info, rows, problem.width, lanes, lanes_k)]
     if forced is not None:
@@ -128,6 +154,20 @@ def tile_with(info: DeviceInfo, problem: Problem, lanes: int, lanes_k: int | Non
     pairs, keys = size_hint(problem.batch * problem.groups) * -(-total // rows), size_hint(problem.keys)
     for tile in fitting:
         if pairs * -(-keys // tile.chunk) >= _FEWEST_WORKGROUPS[tile.loads > 0]:
+            return tile
+    return fitting[-1] if fitting else None
+
+
+def _matrix_tile(info: DeviceInfo, problem: Problem, total: int) -> MatrixTile | None:
+    forced = heuristics.forced("attention_decode")
+    longest = max(problem.width, problem.width_v)
+    if forced is None and (total < _FEWEST_QUERIES_OF_MATRICES or longest > _LONGEST_HEAD_OF_MATRICES):
+        return None
+    tiles = MATRIX_TILES if forced is None else (forced,)
+    fitting = [t for t in tiles if t.fits(info, problem.dtype, problem.width, problem.width_v)]
+    pairs = size_hint(problem.batch * problem.groups) * -(-total // SHAPE[0])
+    for tile in fitting:
+        if pairs * -(-size_hint(problem.keys) // tile.chunk) >= _FEWEST_WORKGROUPS_OF_MATRICES:
             return tile
     return fitting[-1] if fitting else None
 
@@ -149,25 +189,16 @@ def _address(kernel: VulkanTemplateKernel, operand: Any) -> str:
 
 
 def _plan_pieces(
-    kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile, total: int, single: bool
+    kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile | MatrixTile, total: int, single: bool
 ) -> tuple[str, dict[str, Any], Any]:
     masked = bool(problem.mask)
-    rows = min(total, ROWS)
+    rows = tile.rows(kernel.device_info, total) if isinstance(tile, MatrixTile) else min(total, ROWS)
     blocks = -(-total // rows)
-    k, v = kernel.inputs[1:3]
-    wide_k, wide_v = _width(k, problem.width), _width(v, problem.width_v)
-    lanes = -(-problem.width_v // wide_v)
-    lines = tile.threads // lanes
+    q, k, v = kernel.inputs[:3]
     values = _common(kernel, problem, total) | {
-        "threads": tile.threads,
-        "each": tile.each,
         "rows": rows,
         "blocks": blocks,
-        "at_once": max(1, min(rows, AT_ONCE // (lines * lanes * wide_v))),
         "single": single,
-        "kind": str(problem.dtype).removeprefix("torch."),
-        "wide_k": wide_k,
-        "wide_v": wide_v,
         "address_k": _address(kernel, k),
         "address_v": _address(kernel, v),
         "load_q": kernel.operand(0),
@@ -181,6 +212,19 @@ def _plan_pieces(
         "mask_strides": strides(kernel, 3) if masked else None,
     }
     groups = problem.batch * problem.groups * ceildiv(problem.keys, tile.chunk) * blocks
+    if isinstance(tile, MatrixTile):
+        values |= {"address_q": _address(kernel, q), **tile.context(kernel.device_info, problem, rows)}
+        return "attention_decode_matrices.glsl.jinja", values, groups
+    wide_k, wide_v = _width(k, problem.width), _width(v, problem.width_v)
+    lanes = -(-problem.width_v // wide_v)
+    values |= {
+        "threads": tile.threads,
+        "each": tile.each,
+        "at_once": max(1, min(rows, AT_ONCE // (tile.threads // lanes * lanes * wide_v))),
+        "kind": str(problem.dtype).removeprefix("torch."),
+        "wide_k": wide_k,
+        "wide_v": wide_v,
+    }
     if tile.loads == 0:
         return "attention_decode.glsl.jinja", values, groups
     size = kernel.device_info.limits.subgroup_size
@@ -188,24 +232,19 @@ def _plan_pieces(
     values |= {
         "size": size,
         "padded": heuristics.power_of_two_at_least(rows),
-        "wide_q": _width(kernel.inputs[0], problem.width),
-        "address_q": _address(kernel, kernel.inputs[0]),
+        "wide_q": _width(q, problem.width),
+        "address_q": _address(kernel, q),
         "unroll_k": math.gcd(tile.loads, tile.each * lanes_k),
         "unroll_v": math.gcd(tile.loads, tile.each * lanes),
-        "masks_k": _distances(1, lanes_k),
-        "masks_lines": _distances(lanes_k, size),
-        "masks_v": _distances(lanes, size),
+        "masks_k": distances(1, lanes_k),
+        "masks_lines": distances(lanes_k, size),
+        "masks_v": distances(lanes, size),
     }
     return "attention_decode_teams.glsl.jinja", values, groups
 
 
-def _distances(least: int, most: int) -> list[int]:
-    """Powers of two from ``most`` / 2 down to ``least``: lanes that exchange values step by step."""
-    return [1 << i for i in range(most.bit_length() - 2, least.bit_length() - 2, -1)]
-
-
 def _plan_combine(
-    kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile, total: int
+    kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile | MatrixTile, total: int
 ) -> tuple[str, dict[str, Any], Any]:
     threads = heuristics.pointwise(kernel.device_info).workgroup
     split = 1 if kernel.device_info.kind == "cpu" else math.gcd(threads, SPLIT)
@@ -220,7 +259,9 @@ def _plan_combine(
     return "attention_combine.glsl.jinja", values, ceildiv(elements * values["split"], threads)
 
 
-def decode(problem: Problem, tile: DecodeTile, inputs: list[Any], lse: Any, layout: FixedLayout) -> TensorBox:
+def decode(
+    problem: Problem, tile: DecodeTile | MatrixTile, inputs: list[Any], lse: Any, layout: FixedLayout
+) -> TensorBox:
     """The result's node (its lse goes into ``lse``)."""
     total = rows_of(problem)
     assert total is not None

@@ -29,11 +29,14 @@ aten = torch.ops.aten
 
 # Places among the operands of both kernels.
 _Q, _K, _V, _GRADIENT, _LSE, _DELTA, _MASK = range(7)
+# Where there is no mask.
+VALUE_GRADIENT = _MASK
 
 
-def _plan_fma(
+def plan_fma(
     kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile, keys_are_rows: bool
 ) -> tuple[str, dict[str, Any], Any]:
+    """The plan of one of both kernels: rows are queries (the gradient of q), or keys."""
     masked = bool(problem.mask)
     queries, keys = (_Q, _GRADIENT), (_K, _V)
     rows, columns = (keys, queries) if keys_are_rows else (queries, keys)
@@ -112,7 +115,7 @@ def backward(
     info = context.get().info
     whole = workgroup_tile(info, problem, inputs[:4], BACKWARD_WORKGROUP_TILES, "attention_workgroup_backward")
     tile: Any = whole or backward_tile(info, problem)
-    plan_of = functools.partial(_plan_fma if whole is None else _plan_workgroup, problem=problem, tile=tile)
+    plan_of = functools.partial(plan_fma if whole is None else _plan_workgroup, problem=problem, tile=tile)
     fuses = whole is None
 
     def layout(x: TensorBox) -> FixedLayout:

@@ -98,7 +98,7 @@ def forward(
     lse = _empty(q.get_size()[:3], torch.float32, device)
     layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
     with chosen(problem):
-        few = tile_of(info, problem, inputs[1], inputs[2])
+        few = tile_of(info, problem, *inputs[:3])
         whole, plain = workgroup_tile(info, problem, inputs[:3]), fma_tile(info, problem)
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse

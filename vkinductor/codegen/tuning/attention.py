@@ -64,6 +64,9 @@ class Attention:
         total = decode.rows_of(problem)
         if total is not None:
             rows, lanes = min(total, decode.ROWS), _lanes(problem)
+            found += [
+                Candidate("decode", t) for t in decode.MATRIX_TILES if t.fits(info, problem.dtype, width, width_v)
+            ]
             found += [Candidate("decode", t) for t in decode.TILES if t.fits(info, rows, width, lanes)]
         if problem.dtype in (torch.float16, torch.bfloat16):
             both = [dataclasses.replace(t, hold=hold) for t in tiles.WORKGROUP_TILES for hold in (True, False)]
