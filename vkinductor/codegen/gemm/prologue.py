@@ -96,7 +96,8 @@ def prologue(x: TensorBox, node: Any) -> Prologue | None:
     if count.used_ops & _REFUSED or count.num_ops > _MOST_OPERATIONS or not names:
         return None
     buffers = [V.graph.try_get_buffer(name) for name in names]
-    if any(buffer is None or V.graph.is_unspec_arg(name) for name, buffer in zip(names, buffers, strict=True)):
+    # What lies elsewhere is a number that a kernel gets by value.
+    if any(buffer is None or buffer.get_device() != x.get_device() for buffer in buffers):
         return None
     if any(name in V.graph.mutated_buffers for name in names):
         return None
