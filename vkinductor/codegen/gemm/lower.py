@@ -168,7 +168,7 @@ def _product(a: TensorBox, b: TensorBox) -> TensorBox:
     V.graph.sizevars.check_equals(left.get_size()[-1], right.get_size()[-2])
     problem = describe(left, right)
     tile = choose(context.get().info, problem)
-    inputs = [i for x in (left, right) for i in (x.inputs if isinstance(x, Prologue) else [x])]
+    inputs = [laid_out(i) for x in (left, right) for i in (x.inputs if isinstance(x, Prologue) else [x])]
     made = (left if isinstance(left, Prologue) else None, right if isinstance(right, Prologue) else None)
     make = functools.partial(plan, tile=tile, problem=problem, operands=made)
     uses = sum((s for operand in made if operand is not None for s in operand.size), sympy.S.Zero)

@@ -10,19 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import sympy
 import torch
 from torch._inductor import dependencies
 from torch._inductor.codegen.common import IndentedBuffer
-from torch._inductor.ir import BaseView, Pointwise, StorageBox, TensorBox
+from torch._inductor.ir import BaseView, FlexibleLayout, Pointwise, StorageBox, TensorBox
 from torch._inductor.utils import upcast_compute_type
 from torch._inductor.virtualized import V
 
 from ..kernel import GlslCSE
 from ..ops import as_dtype
 from ..pending import lines_of
-from ..template_kernel import VulkanTemplateKernel, realized
+from ..template_kernel import VulkanTemplateKernel
 from ..types import glsl_type
 from ..vectorize import Dimension, scalar, vectorize
 
@@ -51,7 +52,7 @@ _MOST_OPERATIONS = 40
 
 @dataclass(frozen=True)
 class Prologue:
-    """An operand of ``size`` that is computed from ``inputs``, buffers in memory, by ``operations`` an element.
+    """An operand of ``size`` that is computed from ``inputs``, realized buffers, by ``operations`` an element.
 
     ``load``: the value at an index, as Inductor's loaders are. ``inner``: the dimension along which its inputs are
     contiguous, -1 or -2.
@@ -101,14 +102,15 @@ def prologue(x: TensorBox, node: Any) -> Prologue | None:
         return None
     if any(name in V.graph.mutated_buffers for name in names):
         return None
-    inputs = tuple(realized(buffer) for buffer in buffers)
+    inputs = tuple(b if isinstance(b, TensorBox) else TensorBox.create(b) for b in buffers)
     loader = x.make_loader()
     return Prologue(tuple(x.get_size()), x.get_dtype(), inputs, count.num_ops, loader, _inner(x, loader))
 
 
 def _inner(x: TensorBox, loader: Any) -> int:
     """The dimension along which most of what ``loader`` reads is contiguous."""
-    found = dependencies.extract_read_writes(lambda index, _: loader(index), x.get_size(), ())
+    with patch.object(FlexibleLayout, "allow_indexing", True):
+        found = dependencies.extract_read_writes(lambda index, _: loader(index), x.get_size(), ())
     at, variables = {-1: 0, -2: 0}, list(found.range_vars or ())
     for dep in found.reads:
         for dim in at:
