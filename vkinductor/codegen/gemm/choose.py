@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
 from . import skinny
-from .cooperative import WORKGROUP, subgroup_tiles
+from .cooperative import WORKGROUP, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, Tile, TiledTile
 
@@ -111,6 +112,29 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
     if tile.splits > 1:
         time += _SPLIT_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
     return float(time)
+
+
+# What the stores of a workgroup's matrix take for an operation on each element of an invocation, and how fast a kernel
+# of its own streams. Code is written out for every element that an invocation has, and comes from memory as data does:
+# on an H200 the code of erf took 40 us a tile of 128 elements an invocation.
+_OPERATION_NS = 4.0
+_STREAMED_BYTES_A_NS = 4000.0
+
+
+def affords(info: DeviceInfo, problem: Problem, tile: Tile, operations: int) -> bool:
+    """Whether an epilogue of so many ``operations`` an element costs less in the stores of ``tile`` than by itself."""
+    if not isinstance(tile, WorkgroupTile):
+        return True
+    waves = max(1.0, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
+    inside = waves * (tile.bm * tile.bn // tile.threads) * operations * _OPERATION_NS
+    streamed = 3 * problem.batch * problem.m * problem.n * problem.dtype.itemsize
+    return inside < _LAUNCH_NS + streamed / _STREAMED_BYTES_A_NS
+
+
+def chosen(info: DeviceInfo, problem: Problem) -> tuple[Tile, Callable[[int], bool] | None]:
+    """`choose`, and which epilogues go with it: those it affords, or all where the tile is forced."""
+    tile = choose(info, problem)
+    return tile, None if _forced.get() is not None else functools.partial(affords, info, problem, tile)
 
 
 # By kind of device: operations and bytes in a nanosecond, and what a kernel more costs.

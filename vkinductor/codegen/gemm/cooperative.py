@@ -183,6 +183,8 @@ SUBGROUP = (
     SubgroupTile(32, 128, 32, 32, 32, tflops=155),
     SubgroupTile(32, 64, 64, 16, 32, tflops=134),
     SubgroupTile(16, 128, 64, 16, 32, tflops=106),
+    SubgroupTile(16, 64, 128, 16, 16, tflops=100),
+    SubgroupTile(16, 32, 128, 16, 16, tflops=69),
     SubgroupTile(32, 32, 32, 16, 16, tflops=72),
 )
 

@@ -25,7 +25,7 @@ from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
 from . import skinny
-from .choose import choose, computed_operands
+from .choose import chosen, computed_operands
 from .problem import Problem, describe
 from .prologue import Functions, Prologue, functions, prologue
 from .tiles import BlockTile, DirectTile, RegisterTile, Tile
@@ -167,12 +167,12 @@ def _product(a: TensorBox, b: TensorBox) -> TensorBox:
         V.graph.sizevars.check_equals(left.get_size()[0], right.get_size()[0])
     V.graph.sizevars.check_equals(left.get_size()[-1], right.get_size()[-2])
     problem = describe(left, right)
-    tile = choose(context.get().info, problem)
+    tile, affords = chosen(context.get().info, problem)
     inputs = [laid_out(i) for x in (left, right) for i in (x.inputs if isinstance(x, Prologue) else [x])]
     made = (left if isinstance(left, Prologue) else None, right if isinstance(right, Prologue) else None)
     make = functools.partial(plan, tile=tile, problem=problem, operands=made)
     uses = sum((s for operand in made if operand is not None for s in operand.size), sympy.S.Zero)
-    return computed(inputs, size, a.get_dtype(), tile, make, uses=uses)
+    return computed(inputs, size, a.get_dtype(), tile, make, uses=uses, affords=affords)
 
 
 def computed(
@@ -183,14 +183,17 @@ def computed(
     make: Any,
     name: str = "matmul",
     uses: Any = sympy.S.Zero,
+    affords: Any = None,
 ) -> TensorBox:
     """The template node of plan ``make`` over laid out inputs: ``size`` in ``dtype``; with splits, their sum."""
     parts, whole = dtype, size
     if tile.splits > 1:
         parts, whole = torch.float32, [sympy.Integer(tile.splits), *size]
     output = FixedLayout(inputs[0].get_device(), parts, whole, FlexibleLayout.contiguous_strides(whole))
-    made = TensorBox.create(VulkanTemplateBuffer(output, inputs, make, name=name, fuses=tile.splits == 1, uses=uses))
-    return made if tile.splits == 1 else _sum(made, tile.splits, size, dtype)
+    fuses = tile.splits == 1
+    node = VulkanTemplateBuffer(output, inputs, make, name=name, fuses=fuses, uses=uses, affords=affords)
+    made = TensorBox.create(node)
+    return made if fuses else _sum(made, tile.splits, size, dtype)
 
 
 def _sum(parts: TensorBox, count: int, size: list[Any], dtype: torch.dtype) -> TensorBox:

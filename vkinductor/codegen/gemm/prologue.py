@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import sympy
@@ -102,7 +102,7 @@ def prologue(x: TensorBox, node: Any) -> Prologue | None:
         return None
     if any(name in V.graph.mutated_buffers for name in names):
         return None
-    inputs = tuple(b if isinstance(b, TensorBox) else TensorBox.create(b) for b in buffers)
+    inputs = tuple(b if isinstance(b, TensorBox) else TensorBox.create(cast(Any, b)) for b in buffers)
     loader = x.make_loader()
     return Prologue(tuple(x.get_size()), x.get_dtype(), inputs, count.num_ops, loader, _inner(x, loader))
 
