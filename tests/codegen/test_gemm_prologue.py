@@ -150,6 +150,8 @@ def test_matrices_of_a_workgroup_take_what_lies_in_memory() -> None:
         (4096, 4096, 4096, 0, 4, (False, False)),  # 32 rows of blocks
         (4096, 64, 1024, 3, 0, (True, False)),
         (64, 64, 1024, 3, 3, (True, True)),
+        (1, 4096, 11008, 35, 0, (False, False)),  # few rows have tiles of their own
+        (8, 4096, 4096, 0, 4, (False, False)),
     ],
 )
 def test_cost(m: int, n: int, k: int, a: int, b: int, expected: tuple[bool, bool]) -> None:

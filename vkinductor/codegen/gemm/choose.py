@@ -56,8 +56,12 @@ def best(info: DeviceInfo, problem: Problem, kind: type[_Kind]) -> _Kind | None:
 
 def candidates(info: DeviceInfo, problem: Problem) -> list[Tile]:
     """Every tile worth trying, the likely best first; never empty, and each ``fits``."""
-    found = [tile for tile in _ordered(info, problem) if tile.fits(info, problem)]
+    found = [tile for tile in _ordered(info, problem) if _runs(info, problem, tile)]
     return found or [DirectTile(tm=2, tn=2, lanes=1, blocks=64)]
+
+
+def _runs(info: DeviceInfo, problem: Problem, tile: Tile) -> bool:
+    return tile.fits(info, problem) and (tile.computes or not problem.computed)
 
 
 def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
@@ -149,7 +153,9 @@ def computed_operands(info: DeviceInfo, problem: Problem) -> tuple[bool, bool]:
     options = list(itertools.product(each[0], each[1]))
     tile = _forced.get()
     if tile is not None:
-        return next(way for way in options if not any(way) or tile.fits(info, _computing(problem, *way)))
+        return next(way for way in options if not any(way) or _runs(info, _computing(problem, *way), tile))
+    if isinstance(candidates(info, _computing(problem, False, False))[0], skinny.SkinnyTile):
+        return False, False  # bound by reading the weights, for which those tiles are
     return min(options, key=lambda way: _cost(info, problem, *way))
 
 

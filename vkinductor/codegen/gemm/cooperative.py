@@ -38,6 +38,7 @@ class SubgroupTile(CooperativeTile):
     """A subgroup computes ``sm`` x ``sn`` in matrices of the device's ``shape`` (m, n, k); ``emulated``: its lanes."""
 
     template = "matmul_subgroup.glsl.jinja"
+    computes = True
     sm: int
     sn: int
     shape: tuple[int, int, int] = (16, 16, 16)
@@ -106,8 +107,7 @@ class WorkgroupTile(CooperativeTile):
         return self.threads
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
-        # The driver brings operands as they lie in memory.
-        if not problem.half or problem.computed:
+        if not problem.half:
             return False
         if self.emulated:
             return self.holds(info, 4)

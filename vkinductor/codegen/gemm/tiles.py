@@ -20,10 +20,11 @@ class Tile:
 
     ``tflops``: with which it fills an H200 (132 units) on products of 2048 to 4096 a side, where it was measured: other
     devices have about these ratios. Products that do not depend on each other overlap there, so that a wave need not be
-    full.
+    full. ``computes``: whether its template takes operands that are computed while they are loaded.
     """
 
     template: ClassVar[str]
+    computes: ClassVar[bool] = False
     splits: int = dataclasses.field(default=1, kw_only=True)
     tflops: float = dataclasses.field(default=20.0, kw_only=True, compare=False, repr=False)
 
@@ -64,6 +65,7 @@ class DirectTile(Tile):
     """
 
     template = "matmul_direct.glsl.jinja"
+    computes = True
     tm: int
     tn: int
     lanes: int = 1
@@ -84,6 +86,7 @@ class TiledTile(Tile):
     """A workgroup computes ``bm`` x ``bn`` in steps of ``bk`` through shared memory, an invocation ``tm`` x ``tn``."""
 
     template = "matmul_tiled.glsl.jinja"
+    computes = True
     tm: int
     tn: int
     bm: int
@@ -138,6 +141,7 @@ class RegisterTile(BlockTile):
     """An invocation computes ``tm`` x ``tn`` in registers on vectors of 4 floats."""
 
     template = "matmul_register.glsl.jinja"
+    computes = True
     tm: int
     tn: int
 
