@@ -15,7 +15,7 @@ from compiled import compiled, on_device
 from vkinductor.codegen import launch, scheduling
 from vkinductor.codegen.gemm import choose as choice
 from vkinductor.codegen.gemm import skinny
-from vkinductor.codegen.gemm.choose import candidates, choose, forced
+from vkinductor.codegen.gemm.choose import affords, candidates, choose, forced
 from vkinductor.codegen.gemm.cooperative import SUBGROUP, WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
 from vkinductor.codegen.gemm.problem import Problem
 from vkinductor.codegen.gemm.tiles import BlockTile, RegisterTile, Tile, described, made
@@ -202,3 +202,29 @@ def test_rows_that_vary_are_many_unless_they_are_known_to_be_few(
     for n in (2, 11):
         f(torch.cat([a] * 8)[:n], b)
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("n", [2048, 4096, 8192])
+def test_matrices_of_a_workgroup_leave_functions_to_a_kernel(n: int) -> None:
+    """Sums and a comparison cost less than a kernel of their own, erf in the code of each element does not."""
+    problem = Problem(1, n, n, n, torch.float16)
+    tile = WORKGROUP[0]
+    few, erf = 10, 50
+    assert affords(card(), problem, tile, few)
+    assert not affords(card(), problem, tile, erf)
+    assert affords(card(), problem, SUBGROUP[0], erf)
+
+
+@pytest.mark.parametrize(("activation", "kernels"), [(F.relu, 1), (F.gelu, 2)], ids=["relu", "gelu"])
+def test_kernels_of_an_epilogue(activation: Any, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large product on a card, as it is chosen. Nothing runs."""
+    made: list[launch.Kernel] = []
+    monkeypatch.setattr(context.get(), "info", card())
+    monkeypatch.setattr(launch, "prefetch", made.append)
+    monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
+    monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)
+    shapes = (2048, 2048), (2048, 2048), (2048,), (2048, 2048)
+    args = [torch.empty(shape, dtype=torch.float16, device="vulkan") for shape in shapes]
+    torch._dynamo.reset()
+    compiled(lambda a, w, bias, r: activation(F.linear(a, w, bias)) + r, dynamic=False)(*args)
+    assert len(made) == kernels

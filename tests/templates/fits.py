@@ -81,7 +81,7 @@ ROOT_HALF, ROOT_TWO = mp.sqrt(0.5), mp.sqrt(2)
 FITS: dict[str, Fit] = {
     "exp": Fit("vk_exp_tail", exp_tail, -HALF_LN2, HALF_LN2, 5, lambda r: abs(r) if r else 1, 10),
     "exp2": Fit(
-        "vk_exp2",
+        "vk_exp2_fraction",
         ratio(lambda r: mp.mpf(2) ** r - 1, lambda: mp.log(2)),
         -0.5005,
         0.5005,

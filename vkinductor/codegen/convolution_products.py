@@ -145,7 +145,7 @@ def _gathered(
     columns = _view(right, [terms, outputs], [1, terms])
     make = functools.partial(_plan, tile=tile, problem=problem, window=window, sizes=tuple(sizes))
     uses = sum(x.get_size(), sympy.S.Zero) + sum(sizes, sympy.S.Zero)
-    result = computed(left, columns, [rows, outputs], tile, make, name="convolution", uses=uses)
+    result = computed([left, columns], [rows, outputs], left.get_dtype(), tile, make, name="convolution", uses=uses)
     return _placed(result, bias, batch, sizes, outputs)
 
 
@@ -174,6 +174,7 @@ def _plan(
     strides = [0 if one(n, 1) else s for n, s in zip(x.get_size(), x.get_layout().stride, strict=True)]
     size = kernel.size
     gathered = {
+        "computed": "",
         "along": "k",
         "other": "m",
         "address": kernel.address(0),
@@ -195,7 +196,8 @@ def _plan(
         "zero": literal(0, torch.float32),
         "n_width": next(width for width in (8, 4, 2, 1) if divides(width, outputs)),
         **tile.values(kernel.device_info, problem),
+        "prologues": (),
         "a": gathered,
-        "b": block_operand(kernel, 1, tile, problem),
+        "b": block_operand(kernel, 1, "b", tile, problem),
     }
     return tile.template, values, tile.groups(1, rows, outputs)

@@ -15,10 +15,11 @@ from torch.utils._ordered_set import OrderedSet
 from vkinductor.runtime import context
 
 from . import loop_limit, mixed_reductions, row_sorts
+from .epilogue_cost import operations
 from .kernel import VulkanKernel
 from .prefetch import prefetch_definition
 from .report import note_kernel
-from .template_kernel import VulkanTemplateKernel
+from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
 
 # Not REDUCE_TO_SINGLE_ELEMENT: with it Inductor never splits a long reduction into two stages.
 FEATURES = (
@@ -63,6 +64,7 @@ class VulkanScheduling(SIMDScheduling):
             row_sorts.fusable(nodes)
             and bool(super().can_fuse(node1, node2))
             and loop_limit.fusable(context.get().info, nodes)
+            and _affordable(node1, nodes)
         )
 
     can_fuse_vertical = can_fuse
@@ -120,3 +122,11 @@ class VulkanScheduling(SIMDScheduling):
         origins, detailed = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(name, src_code.replace("KERNEL_NAME", repr(name)), f"{origins}\n{detailed}")
         return name
+
+
+def _affordable(node: Any, nodes: list[Any]) -> bool:
+    """Whether the template of ``node``, if it is one, takes what else is in ``nodes`` into its stores."""
+    template = node.get_template_node() if node.is_template() else None
+    if not isinstance(template, VulkanTemplateBuffer) or template.affords is None:
+        return True
+    return template.affords(operations(nodes))

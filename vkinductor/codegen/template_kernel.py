@@ -42,7 +42,8 @@ class VulkanTemplateBuffer(TemplateBuffer):
     ``plan(kernel)`` returns the template's name, its context, and the number of workgroups (a sympy expression).
     ``name``: what it computes, for the kernel's name. ``fuses``: whether what follows may go into its stores.
     ``uses``: an expression with the symbols that the plan reads and no size or stride of the node has.
-    ``also``: those of the inputs that the kernel writes, as further results.
+    ``also``: those of the inputs that the kernel writes, as further results. ``affords``(operations): whether what
+    follows is worth fusing where it takes so many an element; None: whatever it takes.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class VulkanTemplateBuffer(TemplateBuffer):
         fuses: bool = True,
         uses: Any = sympy.S.Zero,
         also: Sequence[Any] = (),
+        affords: Callable[[int], bool] | None = None,
     ) -> None:
         super().__init__(layout=layout, inputs=inputs, make_kernel_render=None)
         self.plan = plan
         self.kernel_name = name
         self.allow_epilogue_fusion = fuses
         self.uses = uses
+        self.affords = affords
         nowhere = ir.NoneLayout(device=layout.device)
         self.mutations = [ir.MutationOutput(nowhere, buffer, self) for buffer in also]
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
 from . import skinny
-from .cooperative import WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
+from .cooperative import WORKGROUP, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
-from .tiles import REGISTER, TILED, BlockTile, DirectTile, RegisterTile, Tile, TiledTile
+from .tiles import REGISTER, TILED, BlockTile, DirectTile, Tile, TiledTile
 
 _Kind = TypeVar("_Kind", bound=Tile)
 
@@ -40,7 +42,7 @@ def forced(tile: Tile) -> Iterator[None]:
 def choose(info: DeviceInfo, problem: Problem) -> Tile:
     """The tile of ``problem`` on ``info``: forced, else tuned, else the best by rules."""
     tile = _forced.get()
-    if tile is None and tuned is not None:
+    if tile is None and tuned is not None and not problem.computed:
         tile = tuned(problem)
     return candidates(info, problem)[0] if tile is None else tile
 
@@ -54,8 +56,12 @@ def best(info: DeviceInfo, problem: Problem, kind: type[_Kind]) -> _Kind | None:
 
 def candidates(info: DeviceInfo, problem: Problem) -> list[Tile]:
     """Every tile worth trying, the likely best first; never empty, and each ``fits``."""
-    found = [tile for tile in _ordered(info, problem) if tile.fits(info, problem)]
+    found = [tile for tile in _ordered(info, problem) if _runs(info, problem, tile)]
     return found or [DirectTile(tm=2, tn=2, lanes=1, blocks=64)]
+
+
+def _runs(info: DeviceInfo, problem: Problem, tile: Tile) -> bool:
+    return tile.fits(info, problem) and (tile.computes or not problem.computed)
 
 
 def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
@@ -66,7 +72,7 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
         if m == 1:
             return [DirectTile(tm=1, tn=2, lanes=lanes, blocks=blocks)]
         return [DirectTile(tm=4 if m >= 4 else m, tn=4, lanes=lanes, blocks=blocks)]
-    few = skinny.candidates(info, problem)
+    few = [] if problem.computed else skinny.candidates(info, problem)
     cooperative = [*WORKGROUP, *subgroup_tiles(info, problem.dtype)]
     if few and (m <= 8 or problem.n <= MOST_ROWS or not any(tile.fits(info, problem) for tile in cooperative)):
         return few
@@ -90,50 +96,8 @@ def compute_units(info: DeviceInfo) -> int:
     return {"discrete": _MEASURED_UNITS, "integrated": 16}.get(info.kind, 32)
 
 
-# TFLOP/s with which a tile fills an H200 (132 units) on products of 2048 to 4096 a side: other devices have about these
-# ratios. Products that do not depend on each other overlap there, so that a wave need not be full.
+# The device on which tiles were measured: an H200.
 _MEASURED_UNITS = 132
-_MEASURED: dict[BlockTile | TiledTile, float] = {
-    WorkgroupTile(128, 256, 64): 313,
-    WorkgroupTile(128, 256, 32): 299,
-    WorkgroupTile(256, 128, 64): 122,
-    WorkgroupTile(256, 128, 32): 271,
-    WorkgroupTile(128, 128, 64): 274,
-    WorkgroupTile(128, 128, 32): 185,
-    WorkgroupTile(64, 128, 64): 186,
-    WorkgroupTile(64, 128, 64, threads=128): 254,
-    WorkgroupTile(128, 64, 64): 184,
-    WorkgroupTile(64, 64, 64, threads=128): 143,
-    WorkgroupTile(32, 128, 64, threads=128): 156,
-    WorkgroupTile(32, 64, 64, threads=128): 125,
-    SubgroupTile(128, 256, 32, 64, 64): 234,
-    SubgroupTile(256, 128, 32, 64, 64): 218,
-    SubgroupTile(128, 128, 32, 64, 64): 255,
-    SubgroupTile(128, 128, 32, 64, 32): 190,
-    SubgroupTile(128, 128, 64, 64, 64): 284,
-    SubgroupTile(64, 128, 32, 32, 64): 190,
-    SubgroupTile(64, 128, 64, 32, 64): 225,
-    SubgroupTile(128, 64, 32, 64, 32): 185,
-    SubgroupTile(64, 64, 32, 32, 32): 157,
-    SubgroupTile(64, 64, 64, 32, 32): 184,
-    SubgroupTile(32, 128, 32, 32, 32): 155,
-    SubgroupTile(32, 64, 64, 16, 32): 134,
-    SubgroupTile(16, 128, 64, 16, 32): 106,
-    SubgroupTile(32, 32, 32, 16, 16): 72,
-    RegisterTile(128, 128, 16, 8, 8): 44.6,
-    RegisterTile(128, 128, 8, 8, 8): 41.2,
-    RegisterTile(128, 256, 8, 8, 16): 41.7,
-    RegisterTile(128, 64, 16, 8, 8): 41.5,
-    RegisterTile(128, 64, 16, 8, 4): 39,
-    RegisterTile(64, 128, 16, 4, 8): 38,
-    RegisterTile(64, 64, 16, 8, 8): 40,
-    RegisterTile(64, 64, 16, 4, 4): 31.7,
-    RegisterTile(32, 64, 16, 4, 4): 30.5,
-    RegisterTile(32, 32, 16, 4, 4): 27.5,
-    TILED[0]: 27.4,
-    TILED[1]: 23,
-    TILED[2]: 16.3,
-}
 # The least part of a wave that a product takes, what a launch costs, and what cutting the sum does: one launch more
 # behind a barrier, over which nothing overlaps.
 _LEAST_WAVES = 0.5
@@ -145,13 +109,77 @@ _BYTES_A_NS = 2000.0
 def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
     """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory."""
     assert isinstance(tile, (BlockTile, TiledTile))
-    known = (
-        replace(tile, splits=1, shape=SubgroupTile.shape) if isinstance(tile, SubgroupTile) else replace(tile, splits=1)
-    )
     # Of the multiply-adds that a unit does in a nanosecond.
-    rate = _MEASURED.get(known, 20.0) * 500 / _MEASURED_UNITS
+    rate = tile.tflops * 500 / _MEASURED_UNITS
     waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
     time = waves * tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + _LAUNCH_NS
     if tile.splits > 1:
         time += _SPLIT_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
     return float(time)
+
+
+# What the stores of a workgroup's matrix take for an operation on each element of an invocation, and how fast a kernel
+# of its own streams. Code is written out for every element that an invocation has, and comes from memory as data does:
+# on an H200 the code of erf took 40 us a tile of 128 elements an invocation.
+_OPERATION_NS = 4.0
+_STREAMED_BYTES_A_NS = 4000.0
+
+
+def affords(info: DeviceInfo, problem: Problem, tile: Tile, operations: int) -> bool:
+    """Whether an epilogue of so many ``operations`` an element costs less in the stores of ``tile`` than by itself."""
+    if not isinstance(tile, WorkgroupTile):
+        return True
+    waves = max(1.0, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
+    inside = waves * (tile.bm * tile.bn // tile.threads) * operations * _OPERATION_NS
+    streamed = 3 * problem.batch * problem.m * problem.n * problem.dtype.itemsize
+    return inside < _LAUNCH_NS + streamed / _STREAMED_BYTES_A_NS
+
+
+def chosen(info: DeviceInfo, problem: Problem) -> tuple[Tile, Callable[[int], bool] | None]:
+    """`choose`, and which epilogues go with it: those it affords, or all where the tile is forced."""
+    tile = choose(info, problem)
+    return tile, None if _forced.get() is not None else functools.partial(affords, info, problem, tile)
+
+
+# By kind of device: operations and bytes in a nanosecond, and what a kernel more costs.
+_SPEED = {"cpu": (10.0, 8.0, 20_000.0), "discrete": (10_000.0, _BYTES_A_NS, _LAUNCH_NS)}
+_SPEED_ELSEWHERE = (500.0, 50.0, 5000.0)
+
+
+def computed_operands(info: DeviceInfo, problem: Problem) -> tuple[bool, bool]:
+    """Which of the operands that ``problem`` could compute while it loads them it should; the others get kernels of
+    their own. A forced tile computes what it can."""
+    each = [(True, False) if o else (False,) for o in (problem.a_operations, problem.b_operations)]
+    options = list(itertools.product(each[0], each[1]))
+    tile = _forced.get()
+    if tile is not None:
+        return next(way for way in options if not any(way) or _runs(info, _computing(problem, *way), tile))
+    if isinstance(candidates(info, _computing(problem, False, False))[0], skinny.SkinnyTile):
+        return False, False  # bound by reading the weights, for which those tiles are
+    return min(options, key=lambda way: _cost(info, problem, *way))
+
+
+def _computing(problem: Problem, a: bool, b: bool) -> Problem:
+    return replace(problem, a_operations=a * problem.a_operations, b_operations=b * problem.b_operations)
+
+
+def _cost(info: DeviceInfo, problem: Problem, a: bool, b: bool) -> float:
+    """Nanoseconds of the product and of the kernels for operands that it does not compute, as far as ways differ."""
+    operations, bandwidth, launch = _SPEED.get(info.kind, _SPEED_ELSEWHERE)
+    chosen = _computing(problem, a, b)
+    tile: Any = candidates(info, chosen)[0]
+    if isinstance(tile, (BlockTile, TiledTile)):
+        time, rows, columns = estimate(info, chosen, tile), tile.bm, tile.bn
+    else:
+        time = problem.batch * (problem.m + problem.n) * problem.k * problem.dtype.itemsize / bandwidth
+        rows, columns = (tile.tm, tile.tn) if isinstance(tile, DirectTile) else (1, 1)
+    for inside, each, size, blocks in (
+        (a, problem.a_operations, problem.m, -(-problem.n // columns)),
+        (b, problem.b_operations, problem.n, -(-problem.m // rows)),
+    ):
+        elements = problem.batch * problem.k * size
+        if inside:
+            time += elements * blocks * each / operations
+        elif each:
+            time += launch + 2 * elements * problem.dtype.itemsize / bandwidth
+    return time

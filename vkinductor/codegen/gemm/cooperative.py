@@ -38,6 +38,7 @@ class SubgroupTile(CooperativeTile):
     """A subgroup computes ``sm`` x ``sn`` in matrices of the device's ``shape`` (m, n, k); ``emulated``: its lanes."""
 
     template = "matmul_subgroup.glsl.jinja"
+    computes = True
     sm: int
     sn: int
     shape: tuple[int, int, int] = (16, 16, 16)
@@ -169,36 +170,38 @@ def shapes(info: DeviceInfo, dtype: torch.dtype) -> list[tuple[int, int, int]]:
 
 # Subgroup tiles, largest first; those with 16 or 32 rows are for products that have few.
 SUBGROUP = (
-    SubgroupTile(128, 256, 32, 64, 64),
-    SubgroupTile(256, 128, 32, 64, 64),
-    SubgroupTile(128, 128, 32, 64, 64),
-    SubgroupTile(128, 128, 32, 64, 32),
-    SubgroupTile(128, 128, 64, 64, 64),
-    SubgroupTile(64, 128, 32, 32, 64),
-    SubgroupTile(64, 128, 64, 32, 64),
-    SubgroupTile(128, 64, 32, 64, 32),
-    SubgroupTile(64, 64, 32, 32, 32),
-    SubgroupTile(64, 64, 64, 32, 32),
-    SubgroupTile(32, 128, 32, 32, 32),
-    SubgroupTile(32, 64, 64, 16, 32),
-    SubgroupTile(16, 128, 64, 16, 32),
-    SubgroupTile(32, 32, 32, 16, 16),
+    SubgroupTile(128, 256, 32, 64, 64, tflops=234),
+    SubgroupTile(256, 128, 32, 64, 64, tflops=218),
+    SubgroupTile(128, 128, 32, 64, 64, tflops=255),
+    SubgroupTile(128, 128, 32, 64, 32, tflops=190),
+    SubgroupTile(128, 128, 64, 64, 64, tflops=284),
+    SubgroupTile(64, 128, 32, 32, 64, tflops=190),
+    SubgroupTile(64, 128, 64, 32, 64, tflops=225),
+    SubgroupTile(128, 64, 32, 64, 32, tflops=185),
+    SubgroupTile(64, 64, 32, 32, 32, tflops=157),
+    SubgroupTile(64, 64, 64, 32, 32, tflops=184),
+    SubgroupTile(32, 128, 32, 32, 32, tflops=155),
+    SubgroupTile(32, 64, 64, 16, 32, tflops=134),
+    SubgroupTile(16, 128, 64, 16, 32, tflops=106),
+    SubgroupTile(16, 64, 128, 16, 16, tflops=100),
+    SubgroupTile(16, 32, 128, 16, 16, tflops=69),
+    SubgroupTile(32, 32, 32, 16, 16, tflops=72),
 )
 
 # 256 invocations are what NVIDIA's driver takes at most.
 WORKGROUP = (
-    WorkgroupTile(128, 256, 64),
-    WorkgroupTile(128, 256, 32),
-    WorkgroupTile(256, 128, 64),
-    WorkgroupTile(256, 128, 32),
-    WorkgroupTile(128, 128, 64),
-    WorkgroupTile(128, 128, 32),
-    WorkgroupTile(64, 128, 64),
-    WorkgroupTile(64, 128, 64, threads=128),
-    WorkgroupTile(128, 64, 64),
-    WorkgroupTile(64, 64, 64, threads=128),
-    WorkgroupTile(32, 128, 64, threads=128),
-    WorkgroupTile(32, 64, 64, threads=128),
+    WorkgroupTile(128, 256, 64, tflops=313),
+    WorkgroupTile(128, 256, 32, tflops=299),
+    WorkgroupTile(256, 128, 64, tflops=122),
+    WorkgroupTile(256, 128, 32, tflops=271),
+    WorkgroupTile(128, 128, 64, tflops=274),
+    WorkgroupTile(128, 128, 32, tflops=185),
+    WorkgroupTile(64, 128, 64, tflops=186),
+    WorkgroupTile(64, 128, 64, threads=128, tflops=254),
+    WorkgroupTile(128, 64, 64, tflops=184),
+    WorkgroupTile(64, 64, 64, threads=128, tflops=143),
+    WorkgroupTile(32, 128, 64, threads=128, tflops=156),
+    WorkgroupTile(32, 64, 64, threads=128, tflops=125),
 )
 
 

@@ -8,6 +8,7 @@ devices keep Inductor's own lowerings.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -24,11 +25,15 @@ from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
 from . import skinny
-from .choose import choose
+from .choose import chosen, computed_operands
 from .problem import Problem, describe
-from .tiles import BlockTile, DirectTile, Tile
+from .prologue import Functions, Prologue, functions, prologue
+from .tiles import BlockTile, DirectTile, RegisterTile, Tile
 
 aten = torch.ops.aten
+
+# Those whose last two arguments are the operands.
+_PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
 
 
 def _strides(operand: Any) -> list[Any]:
@@ -37,38 +42,82 @@ def _strides(operand: Any) -> list[Any]:
     return strides if len(strides) == 3 else [sympy.S.Zero, *strides]
 
 
-def block_operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, problem: Problem) -> dict[str, Any]:
-    """What a template that brings whole tiles knows of an operand: the dimension that tiles lie ``along`` in memory and
-    the ``other`` one that is not k, and whether every tile is ``full``, so that nothing needs a check."""
-    is_a = position == 0
-    along, width = (problem.a_contiguous, problem.a_width) if is_a else (problem.b_contiguous, problem.b_width)
-    batch, rows, columns = _strides(kernel.inputs[position])
-    of_k, of_other = (columns, rows) if is_a else (rows, columns)
-    k_inner = along in ("k", "")
-    sizes = kernel.inputs[position].get_size()[-2:]
-    (other, k), block = (sizes, tile.bm) if is_a else (reversed(sizes), tile.bn)
+def _brought(name: str, size: Any, tile: BlockTile, problem: Problem) -> dict[str, Any]:
+    """What a template that brings whole tiles knows of an operand, wherever it comes from: the dimension that tiles lie
+    ``along`` and the ``other`` one that is not k, and whether every tile is ``full``, so that nothing needs a check."""
+    along = problem.a_contiguous if name == "a" else problem.b_contiguous
+    (other, k), block = (size[-2:], tile.bm) if name == "a" else (reversed(size[-2:]), tile.bn)
     return {
         "axes": (),
-        "along": "k" if k_inner else along,
-        "other": "m" if is_a else "n",
-        "width": min(width, 8),
-        "address": kernel.address(position),
-        "batch_stride": kernel.size(batch),
-        "inner_stride": kernel.size(of_k if k_inner else of_other),
-        "outer_stride": kernel.size(of_other if k_inner else of_k),
+        "computed": "",
+        "along": along or "k",
+        "other": "m" if name == "a" else "n",
         "outer_full": divides(block, other),
         "k_full": divides(tile.bk, k),
     }
 
 
-def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[str, dict[str, Any], Any]:
-    """The template of ``tile``, its context, and the number of workgroups."""
+def block_operand(kernel: VulkanTemplateKernel, position: int, name: str, tile: BlockTile, problem: Problem) -> Any:
+    """What such a template knows of operand ``name``, the input at ``position``."""
+    operand = kernel.inputs[position]
+    batch, rows, columns = _strides(operand)
+    of_k, of_other = (columns, rows) if name == "a" else (rows, columns)
+    brought = _brought(name, operand.get_size(), tile, problem)
+    k_inner = brought["along"] == "k"
+    return {
+        **brought,
+        "width": min(problem.a_width if name == "a" else problem.b_width, 8),
+        "address": kernel.address(position),
+        "batch_stride": kernel.size(batch),
+        "inner_stride": kernel.size(of_k if k_inner else of_other),
+        "outer_stride": kernel.size(of_other if k_inner else of_k),
+    }
+
+
+def _computed_block(
+    kernel: VulkanTemplateKernel, operand: Prologue, name: str, tile: BlockTile, problem: Problem
+) -> tuple[Any, Functions]:
+    """The same of one that is computed, and its functions."""
+    unit = 4 if isinstance(tile, RegisterTile) else 8
+    width = unit if (problem.a_width if name == "a" else problem.b_width) >= unit else 1
+    made = functions(kernel, operand, f"operand_{name}", width)
+    return {**_brought(name, operand.size, tile, problem), "computed": made.name, "width": width}, made
+
+
+def _elements(
+    kernel: VulkanTemplateKernel, operand: Any, position: int, name: str
+) -> tuple[dict[str, Any], list[Functions]]:
+    """What a template that brings single elements loads operand ``name`` by: GLSL of where a row or column begins, and
+    of the element at k from there."""
+    order = "batch, {}, k" if name == "a" else "batch, k, {}"
+    if isinstance(operand, Prologue):
+        made = functions(kernel, operand, f"operand_{name}", 1)
+        first, load = "{}".format, f"{made.name}({order})".format
+        return {f"{name}_first": first, f"load_{name}": load}, [made]
+    batch, rows, columns = (kernel.size(s) for s in _strides(operand))
+    of_k, of_other = (columns, rows) if name == "a" else (rows, columns)
+    element = kernel.operand(position)
+    values = {
+        f"{name}_first": lambda other: f"batch * {batch} + {other} * {of_other}",
+        f"load_{name}": lambda first: element(f"{first} + k * {of_k}"),
+    }
+    return values, []
+
+
+def plan(
+    kernel: VulkanTemplateKernel, tile: Tile, problem: Problem, operands: tuple[Prologue | None, Prologue | None]
+) -> tuple[str, dict[str, Any], Any]:
+    """The template of ``tile``, its context, and the number of workgroups. ``operands``: those that are computed."""
     if isinstance(tile, skinny.SkinnyTile):
         return skinny.plan(kernel, tile, problem)
-    a, b = kernel.inputs
+    # The inputs of what is computed stand in its place.
+    places = 0, len(operands[0].inputs) if operands[0] is not None else 1
+    named = list(zip("ab", (o or kernel.inputs[p] for o, p in zip(operands, places, strict=True)), places, strict=True))
+    a, b = (operand for _, operand, _ in named)
     batch = a.get_size()[0] if len(a.get_size()) == 3 else sympy.S.One
     m, k, n = a.get_size()[-2], a.get_size()[-1], b.get_size()[-1]
     dtype = upcast_compute_type(kernel.node.get_dtype())
+    made: list[Functions] = []
     values = {
         "m": kernel.size(m),
         "n": kernel.size(n),
@@ -77,45 +126,74 @@ def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[st
         "accumulator": glsl_type(dtype).register,
         "zero": literal(0, dtype),
         "n_width": next(width for width in (8, 4, 2, 1) if divides(width, n)),
+        "prologues": made,
         **tile.values(kernel.device_info, problem),
     }
-    if isinstance(tile, BlockTile):
-        values["a"], values["b"] = (block_operand(kernel, i, tile, problem) for i in range(2))
-    else:
-        values["a_strides"], values["b_strides"] = ([kernel.size(s) for s in _strides(x)] for x in (a, b))
-        values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
-        values["load_a"], values["load_b"] = kernel.operand(0), kernel.operand(1)
+    for name, operand, place in named:
+        if not isinstance(tile, BlockTile):
+            loads, more = _elements(kernel, operand, place, name)
+            values |= loads
+            made += more
+        elif isinstance(operand, Prologue):
+            values[name], functions_of = _computed_block(kernel, operand, name, tile, problem)
+            made.append(functions_of)
+        else:
+            values[name] = block_operand(kernel, place, name, tile, problem)
+    values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
     if isinstance(tile, DirectTile):
         unroll = loop_limit.unrolled(kernel.device_info, k, tile.lanes, 1, what="a matrix product")
         values["unroll"] = unroll
     return tile.template, values, tile.groups(batch, m, n)
 
 
+def _operands(a: TensorBox, b: TensorBox) -> tuple[Any, Any]:
+    """Both as they reach the kernel: computed where that pays, else laid out in memory."""
+    info, node = context.get().info, V.graph.current_node
+    nodes = node.args[-2:] if node.target in _PRODUCTS else (None, None)
+    found = [prologue(x, n) for x, n in zip((a, b), nodes, strict=True)]
+    if not any(found):
+        return laid_out(a), laid_out(b)
+    problem = describe(found[0] or laid_out(a), found[1] or laid_out(b))
+    kept = computed_operands(info, problem)
+    left, right = (f if k and f is not None else laid_out(x) for x, f, k in zip((a, b), found, kept, strict=True))
+    return left, right
+
+
 def _product(a: TensorBox, b: TensorBox) -> TensorBox:
     """The template node of a @ b over [M, N] or [batch, M, N]."""
-    left, right = laid_out(a), laid_out(b)
+    left, right = _operands(a, b)
     size = [*left.get_size()[:-1], right.get_size()[-1]]
     if len(size) == 3:
         V.graph.sizevars.check_equals(left.get_size()[0], right.get_size()[0])
     V.graph.sizevars.check_equals(left.get_size()[-1], right.get_size()[-2])
     problem = describe(left, right)
-    tile = choose(context.get().info, problem)
-    make = functools.partial(plan, tile=tile, problem=problem)
-    return computed(left, right, size, tile, make)
+    tile, affords = chosen(context.get().info, problem)
+    inputs = [laid_out(i) for x in (left, right) for i in (x.inputs if isinstance(x, Prologue) else [x])]
+    made = (left if isinstance(left, Prologue) else None, right if isinstance(right, Prologue) else None)
+    make = functools.partial(plan, tile=tile, problem=problem, operands=made)
+    uses = sum((s for operand in made if operand is not None for s in operand.size), sympy.S.Zero)
+    return computed(inputs, size, a.get_dtype(), tile, make, uses=uses, affords=affords)
 
 
 def computed(
-    left: Any, right: Any, size: list[Any], tile: Tile, make: Any, name: str = "matmul", uses: Any = sympy.S.Zero
+    inputs: Sequence[Any],
+    size: list[Any],
+    dtype: torch.dtype,
+    tile: Tile,
+    make: Any,
+    name: str = "matmul",
+    uses: Any = sympy.S.Zero,
+    affords: Any = None,
 ) -> TensorBox:
-    """The template node of plan ``make`` over laid out operands: ``size`` in left's dtype; with splits, their sum."""
-    dtype, whole = left.get_dtype(), size
+    """The template node of plan ``make`` over laid out inputs: ``size`` in ``dtype``; with splits, their sum."""
+    parts, whole = dtype, size
     if tile.splits > 1:
-        dtype, whole = torch.float32, [sympy.Integer(tile.splits), *size]
-    output = FixedLayout(left.get_device(), dtype, whole, FlexibleLayout.contiguous_strides(whole))
-    made = TensorBox.create(
-        VulkanTemplateBuffer(output, [left, right], make, name=name, fuses=tile.splits == 1, uses=uses)
-    )
-    return made if tile.splits == 1 else _sum(made, tile.splits, size, left.get_dtype())
+        parts, whole = torch.float32, [sympy.Integer(tile.splits), *size]
+    output = FixedLayout(inputs[0].get_device(), parts, whole, FlexibleLayout.contiguous_strides(whole))
+    fuses = tile.splits == 1
+    node = VulkanTemplateBuffer(output, inputs, make, name=name, fuses=fuses, uses=uses, affords=affords)
+    made = TensorBox.create(node)
+    return made if fuses else _sum(made, tile.splits, size, dtype)
 
 
 def _sum(parts: TensorBox, count: int, size: list[Any], dtype: torch.dtype) -> TensorBox:

@@ -9,9 +9,10 @@ import sympy
 import torch
 from torch._inductor.virtualized import V
 
-from ..alignment import vector_width
+from ..alignment import divides, vector_width
 from ..compat import size_hint
 from ..types import glsl_type
+from .prologue import Prologue
 
 # The most rows (or columns) of a result for which reading the weights is what takes the time.
 MOST_ROWS = 16
@@ -23,7 +24,8 @@ class Problem:
 
     Sizes are hints where they vary; ``static``: none does. ``a_contiguous``: the dimension of A with stride 1, "k",
     "m" or "" for neither; ``b_contiguous``: that of B, "k", "n" or "". ``a_width``, ``b_width``: elements that one load
-    of up to 16 bytes may take along it (1 where there is none).
+    of up to 16 bytes may take along it (1 where there is none). ``a_operations``, ``b_operations``: what computing an
+    element takes while it is loaded; 0: it is in memory.
     """
 
     batch: int
@@ -36,6 +38,13 @@ class Problem:
     b_contiguous: str = "n"
     a_width: int = 1
     b_width: int = 1
+    a_operations: int = 0
+    b_operations: int = 0
+
+    @property
+    def computed(self) -> bool:
+        """Whether an operand is computed while it is loaded."""
+        return bool(self.a_operations or self.b_operations)
 
     @property
     def accumulator_bytes(self) -> int:
@@ -50,6 +59,8 @@ class Problem:
 
 def contiguous(operand: Any, outer: str) -> str:
     """Which of the last two dimensions of ``operand`` has stride 1: ``outer`` names the one that is not k."""
+    if isinstance(operand, Prologue):
+        return ((outer, "k") if outer == "m" else ("k", outer))[operand.inner]
     size, stride = operand.get_layout().size[-2:], operand.get_layout().stride[-2:]
     names = (outer, "k") if outer == "m" else ("k", outer)
     # Of a single row or column nothing is known: its stride is anything.
@@ -66,8 +77,14 @@ def _rows(size: Any) -> int:
     return hint if few else max(hint, MOST_ROWS + 1)
 
 
+def _width(operand: Any, dim: int) -> int:
+    if isinstance(operand, Prologue):
+        return next(width for width in (8, 4, 2, 1) if divides(width, operand.size[dim]))
+    return vector_width(operand, dim)
+
+
 def describe(a: Any, b: Any) -> Problem:
-    """The problem of ``a`` [batch, m, k] or [m, k] times ``b``, whose layouts are fixed."""
+    """The problem of ``a`` [batch, m, k] or [m, k] times ``b``: laid out in memory, or computed."""
     sizes = [*(a.get_size()[:-2] or [sympy.S.One]), a.get_size()[-2], b.get_size()[-1], a.get_size()[-1]]
     along_a, along_b = contiguous(a, "m"), contiguous(b, "n")
     batch, k = size_hint(sizes[0]), size_hint(sizes[3])
@@ -81,6 +98,8 @@ def describe(a: Any, b: Any) -> Problem:
         static=all(isinstance(V.graph.sizevars.simplify(s), (int, sympy.Integer)) for s in sizes),
         a_contiguous=along_a,
         b_contiguous=along_b,
-        a_width=vector_width(a, {"k": -1, "m": -2}[along_a]) if along_a else 1,
-        b_width=vector_width(b, {"n": -1, "k": -2}[along_b]) if along_b else 1,
+        a_width=_width(a, {"k": -1, "m": -2}[along_a]) if along_a else 1,
+        b_width=_width(b, {"n": -1, "k": -2}[along_b]) if along_b else 1,
+        a_operations=a.operations if isinstance(a, Prologue) else 0,
+        b_operations=b.operations if isinstance(b, Prologue) else 0,
     )

@@ -48,7 +48,7 @@ class Gemm:
 
     def label(self, candidate: Tile) -> str:
         kind = type(candidate).__name__.removesuffix("Tile").lower()
-        values = {f.name: getattr(candidate, f.name) for f in dataclasses.fields(candidate) if f.init}
+        values = {f.name: getattr(candidate, f.name) for f in dataclasses.fields(candidate) if f.compare}
         defaults = {f.name: f.default for f in dataclasses.fields(candidate)}
         return " ".join([kind, *(f"{name}={value}" for name, value in values.items() if value != defaults[name])])
 

@@ -27,7 +27,7 @@ float vk_erf(float x) {
     p = p * a + 9.135434031e-01;
     p = p * a + 1.629637122e+00;
     p = p * a - 2.712636779e-04;
-    float large = vk_copysign(1.0 - vk_exp2(-p), x);
+    float large = vk_copysign(1.0 - vk_exp2_within(-p), x);
     return ax < 1.0 || vk_isnan(x) ? small : large;
 }
 

@@ -62,18 +62,31 @@ float vk_exp_near(float x) {
     return exp2(r * 1.44269504) * intBitsToFloat((floatBitsToInt(sum) << 23) + 0x3f800000);
 }
 
-float vk_exp2(float x) {
-    float t = clamp(x, -152.0, 129.0);
-    float n = floor(t + 0.5);
-    float r = t - n;
-    // (2^r - 1) / r on |r| <= 1/2
+// (2^r - 1) / r on |r| <= 1/2
+float vk_exp2_fraction(float r) {
     float p = 1.535269403e-04;
     p = p * r + 1.339900307e-03;
     p = p * r + 9.618441574e-03;
     p = p * r + 5.550332367e-02;
     p = p * r + 2.402264774e-01;
-    p = p * r + 6.931471825e-01;
-    return vk_isnan(x) ? x : vk_scale2(1.0 + r * p, int(n));
+    return p * r + 6.931471825e-01;
+}
+
+float vk_exp2(float x) {
+    float t = clamp(x, -152.0, 129.0);
+    float n = floor(t + 0.5);
+    float r = t - n;
+    return vk_isnan(x) ? x : vk_scale2(1.0 + r * vk_exp2_fraction(r), int(n));
+}
+
+// 2^x for |x| < 126, without what the ends of the range and NaN take. Adding 1.5 * 2^23 rounds to a whole number, whose
+// lower bits go to the exponent.
+float vk_exp2_within(float x) {
+    precise float sum = x + 12582912.0;
+    precise float n = sum - 12582912.0;
+    float r = x - n;
+    float y = 1.0 + r * vk_exp2_fraction(r);
+    return intBitsToFloat(floatBitsToInt(y) + (floatBitsToInt(sum) << 23));
 }
 
 float vk_expm1(float x) {
