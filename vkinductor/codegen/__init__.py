@@ -18,7 +18,20 @@ def register() -> None:
         register_device_op_overrides,
     )
 
-    from . import compat, graph_cache, long_scans, lowerings, online_softmax, shapes, tuning, unsupported, whole_rows
+    from vkinductor.runtime import context
+
+    from . import (
+        compat,
+        graph_cache,
+        heuristics,
+        long_scans,
+        lowerings,
+        online_softmax,
+        shapes,
+        tuning,
+        unsupported,
+        whole_rows,
+    )
     from .cache_key import CacheKey
     from .interface import VulkanInterface
     from .scheduling import VulkanScheduling
@@ -31,6 +44,7 @@ def register() -> None:
     graph_cache.install()
     compat.treat_as_gpu("vulkan")
     compat.partition_kernels("vulkan")
+    compat.decide_layouts("vulkan", lambda: heuristics.convolution_products(context.get().info))
     compat.replace_scans("vulkan", long_scans.create)
     compat.compare_any_strides()
     compat.reindex_what_is_shared("vulkan")
