@@ -5,7 +5,8 @@ The tiles are those of matrices of a subgroup (``gemm.cooperative``), on which t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -15,7 +16,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .gemm import choose
 from .gemm import problem as gemm
-from .gemm.cooperative import SubgroupTile, subgroup_tiles
+from .gemm.cooperative import SubgroupTile, shapes
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,22 @@ class Problem:
 # What measurement chose for a problem on the open device, or None where it has not: filled in by the tuner.
 tuned: Callable[[Problem], SubgroupTile | None] | None = None
 
+# TFLOP/s of a tile that gathers, with every unit of an H200 busy on one workgroup or more.
+_MEASURED = {
+    SubgroupTile(128, 128, 64, 32, 64): 268,
+    SubgroupTile(128, 128, 64, 64, 32): 267,
+    SubgroupTile(128, 128, 64, 64, 64): 252,
+    SubgroupTile(128, 64, 64, 64, 32): 199,
+    SubgroupTile(128, 64, 64, 32, 32): 190,
+    SubgroupTile(64, 64, 64, 32, 32): 186,
+    SubgroupTile(64, 128, 64, 32, 64): 184,
+    SubgroupTile(128, 64, 32, 64, 32): 167,
+    SubgroupTile(64, 64, 32, 32, 32): 135,
+    SubgroupTile(32, 64, 64, 16, 32): 100,
+    SubgroupTile(32, 32, 32, 16, 16): 70,
+}
+_MEASURED_UNITS = 132
+_LAUNCH_NS = 3000.0
 # Adding up the parts of a sum: a launch behind a barrier, and what it moves.
 _PARTS_NS = 4000.0
 _BYTES_A_NS = 3000.0
@@ -76,9 +93,19 @@ def choose_tile(info: DeviceInfo, problem: Problem) -> SubgroupTile | None:
 def candidates(info: DeviceInfo, problem: Problem) -> list[SubgroupTile]:
     """Every tile worth trying, the likely best first."""
     product = problem.product
-    fitting = [tile for tile in subgroup_tiles(info, problem.dtype) if tile.fits(info, product)]
+    fitting = [tile for tile in _tiles(info, problem.dtype) if tile.fits(info, product)]
     found = [replace(tile, splits=s) for tile in fitting for s in _splits(info, product, tile)]
     return sorted(found, key=lambda tile: estimate(info, problem, tile))
+
+
+def _tiles(info: DeviceInfo, dtype: torch.dtype) -> Iterator[SubgroupTile]:
+    """Those measured, with the largest shape of the device that divides each."""
+    known = shapes(info, dtype)
+    for tile in _MEASURED:
+        sizes = (tile.sm, tile.sn, tile.bk)
+        shape = next((s for s in known if not any(n % d for n, d in zip(sizes, s, strict=True))), None)
+        if shape is not None:
+            yield replace(tile, shape=shape)
 
 
 def _splits(info: DeviceInfo, product: gemm.Problem, tile: SubgroupTile) -> list[int]:
@@ -87,10 +114,12 @@ def _splits(info: DeviceInfo, product: gemm.Problem, tile: SubgroupTile) -> list
 
 
 def estimate(info: DeviceInfo, problem: Problem, tile: SubgroupTile) -> float:
-    """Nanoseconds that ``problem`` may take with ``tile``."""
+    """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, one begun counting whole, and the
+    sum of the parts."""
     product, parts = problem.product, tile.splits
-    each = replace(product, batch=parts, k=-(-product.k // parts))
-    time = choose.estimate(info, each, replace(tile, splits=1))
+    tflops = _MEASURED.get(replace(tile, splits=1, shape=SubgroupTile.shape), 50)
+    waves = math.ceil(tile.groups(1, product.m, product.n) / choose.compute_units(info))
+    time = waves * tile.bm * tile.bn * -(-product.k // parts) * _MEASURED_UNITS / (500 * tflops) + _LAUNCH_NS
     if parts > 1:
         time += _PARTS_NS + parts * product.m * product.n * 8 / _BYTES_A_NS
-    return time
+    return float(time)
