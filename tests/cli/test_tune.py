@@ -14,7 +14,7 @@ import torch
 
 import vkinductor
 from vkinductor.cli import main, tune
-from vkinductor.cli.tune import AttentionSpec, GemmSpec
+from vkinductor.cli.tune_problems import AttentionSpec, ConvSpec, GemmSpec
 from vkinductor.cli.tune_report import page
 from vkinductor.codegen.gemm import choose
 from vkinductor.codegen.gemm.tiles import DirectTile
@@ -47,7 +47,7 @@ def two_candidates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     ],
 )
 def test_problems(text: str, spec: GemmSpec) -> None:
-    assert tune.gemm(text) == spec
+    assert GemmSpec.parse(text) == spec
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,37 @@ def test_problems(text: str, spec: GemmSpec) -> None:
     ],
 )
 def test_attention_problems(text: str, spec: AttentionSpec) -> None:
-    assert tune.attention(text) == spec
+    assert AttentionSpec.parse(text) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("2,64,56,57,32,3", ConvSpec(2, 64, 56, 57, 32, 3, 1, 0, "float16")),
+        ("2,64,56,57,32,3,2,bfloat16", ConvSpec(2, 64, 56, 57, 32, 3, 2, 0, "bfloat16")),
+        ("2,64,56,57,32,3,2,1", ConvSpec(2, 64, 56, 57, 32, 3, 2, 1, "float16")),
+    ],
+)
+def test_convolution_problems(text: str, spec: ConvSpec) -> None:
+    assert ConvSpec.parse(text) == spec
+
+
+def test_a_kernel_of_one_element_is_a_product() -> None:
+    family, problem = ConvSpec.parse("2,64,5,7,32,1").problem()
+    assert str(family.bucket(problem)) == "float16 nt 8x8 batch=1 m=70 n=32 k=64"
+    family, problem = ConvSpec.parse("2,60,5,7,32,1,2").problem()
+    assert str(family.bucket(problem)) == "float16 k1x1 s2x2 p0x0 d1x1 batch=2 channels=64 outputs=32 space0=5 space1=7"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--conv", "1,2,3,4,5"], "is no convolution: write N,C,H,W,O,K[,STRIDE[,PADDING]][,DTYPE], such as"),
+        (["--conv", "1,2,3,4,5,6,7,8,9"], "is no convolution"),
+        (["--conv", "1,8,5,5,8,0"], "sizes are at least 1"),
+        (["--conv", "1,8,5,5,8,3,1,-1"], "sizes are at least 1"),
+        (["--conv", "1,8,5,5,8,7"], "the kernel is larger than the padded image"),
+        (["--conv", "1,8,5,5,8,3,float32"], "unknown dtype 'float32': choose one of float16, bfloat16"),
         (["--attention", "1,2,3"], "is no attention: write B,H[/G],T[/S],D[,DTYPE[,causal]]"),
         (["--attention", "1/1,2,3,4"], "is no attention"),
         (["--attention", "1,2/2/2,3,4"], "is no attention"),
@@ -96,7 +121,7 @@ def test_arguments_that_do_not_parse(arguments: list[str], message: str, capsys:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to tune: name a program, or a problem with --gemm or --attention"),
+        ([], "nothing to tune: name a program, or a problem with --gemm, --attention or --conv"),
         (["nowhere.py"], "there is no program nowhere.py"),
         (["--force", __file__], "--force goes with problems"),
         (["--json", "/no/such/folder/x.json", "--gemm", "4,4,4"], "--json: the folder of /no/such/folder/x.json"),

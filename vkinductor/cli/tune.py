@@ -11,94 +11,14 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vkinductor.cli.output import show
 from vkinductor.cli.progress import Progress
+from vkinductor.cli.tune_problems import SPECS, Spec
 
-DTYPES = ("float16", "bfloat16", "float32", "float64", "int8")
-ATTENTION_DTYPES = ("float16", "bfloat16", "float32")
-LAYOUTS = ("nn", "nt", "tn", "tt")
 _BAR = 20
-
-
-@dataclass(frozen=True)
-class GemmSpec:
-    """One --gemm."""
-
-    batch: int
-    m: int
-    n: int
-    k: int
-    dtype: str
-    layout: str
-
-
-def gemm(text: str) -> GemmSpec:
-    """[B,]M,N,K[,DTYPE[,LAYOUT]]. Raises ArgumentTypeError."""
-    words = [word.strip() for word in text.split(",")]
-    numbers = []
-    while words and words[0].lstrip("-").isdecimal():
-        numbers.append(int(words.pop(0)))
-    shape = "write [B,]M,N,K[,DTYPE[,LAYOUT]], such as 4096,4096,4096,float16,nt"
-    if len(numbers) not in (3, 4) or len(words) > 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is no matrix product: {shape}")
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: sizes are at least 1")
-    dtype, layout = [*words, *("float32", "nn")[len(words) :]]
-    if dtype not in DTYPES:
-        raise argparse.ArgumentTypeError(f"{text!r}: unknown dtype {dtype!r}: choose one of {', '.join(DTYPES)}")
-    if layout not in LAYOUTS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: unknown layout {layout!r}: choose one of {', '.join(LAYOUTS)} (n: as written, t: transposed; "
-            "nn.Linear is nt)"
-        )
-    batch, m, n, k = [1, *numbers][-4:]
-    return GemmSpec(batch, m, n, k, dtype, layout)
-
-
-@dataclass(frozen=True)
-class AttentionSpec:
-    """One --attention."""
-
-    batch: int
-    heads: int
-    groups: int
-    queries: int
-    keys: int
-    width: int
-    dtype: str
-    causal: bool
-
-
-def attention(text: str) -> AttentionSpec:
-    """B,H[/G],T[/S],D[,DTYPE[,causal]]. Raises ArgumentTypeError."""
-    words = [word.strip() for word in text.split(",")]
-    shape = "write B,H[/G],T[/S],D[,DTYPE[,causal]], such as 1,32/8,1/8192,128,float16"
-    numbers = [word.split("/") for word in words[:4]]
-    sizes = [part.strip() for number in numbers for part in number]
-    if not 4 <= len(words) <= 6 or not all(size.isdecimal() for size in sizes):
-        raise argparse.ArgumentTypeError(f"{text!r} is no attention: {shape}")
-    if [len(n) > 1 for n in numbers][::3] != [False, False] or max(map(len, numbers)) > 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is no attention: {shape}")
-    if min(map(int, sizes)) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: sizes are at least 1")
-    (batch,), (heads, *groups), (queries, *keys), (width,) = [[int(n) for n in number] for number in numbers]
-    group = groups[0] if groups else heads
-    dtype, causal = [*words[4:], *("float16", "")[len(words) - 4 :]]
-    if dtype not in ATTENTION_DTYPES:
-        known = ", ".join(ATTENTION_DTYPES)
-        raise argparse.ArgumentTypeError(f"{text!r}: unknown dtype {dtype!r}: choose one of {known}")
-    if causal not in ("", "causal"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no attention: {shape}")
-    if heads % group:
-        raise argparse.ArgumentTypeError(f"{text!r}: {heads} heads cannot share {group} heads of keys")
-    if width > 256:
-        raise argparse.ArgumentTypeError(f"{text!r}: heads have at most 256 columns")
-    length = keys[0] if keys else queries
-    return AttentionSpec(batch, heads, group, queries, length, width, dtype, bool(causal))
 
 
 def _seconds(text: str) -> float:
@@ -114,24 +34,8 @@ def _seconds(text: str) -> float:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command; everything behind SCRIPT is the script's."""
     add = parser.add_argument
-    add(
-        "--gemm",
-        type=gemm,
-        action="append",
-        default=[],
-        metavar="[B,]M,N,K[,DTYPE[,LAYOUT]]",
-        help="a matrix product (repeatable). DTYPE: float32 unless given. LAYOUT: n or t (transposed) for each "
-        "operand, nn unless given; nt is nn.Linear",
-    )
-    add(
-        "--attention",
-        type=attention,
-        action="append",
-        default=[],
-        metavar="B,H[/G],T[/S],D[,DTYPE[,causal]]",
-        help="attention of B batches, H heads (G of keys and values), T queries (S keys), D columns a head "
-        "(repeatable). DTYPE: float16 unless given",
-    )
+    for spec in SPECS:
+        add(spec.option, type=spec.parse, action="append", default=[], metavar=spec.metavar, help=spec.help)
     add("--seconds", type=_seconds, default=10.0, metavar="S", help="at most, about, for each problem (default 10)")
     add("--force", action="store_true", help="measure what is stored, too, and replace it (not for SCRIPT)")
     add("--json", type=Path, metavar="FILE", help="write the results to FILE ('-': stdout, instead of the tables)")
@@ -166,13 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _mistake(arguments: argparse.Namespace) -> str:
     """What is wrong with arguments that parse."""
-    problems = arguments.gemm or arguments.attention
+    problems = _problems(arguments)
+    options = [spec.option for spec in SPECS]
     if arguments.script is None and not problems:
-        return "nothing to tune: name a program, or a problem with --gemm or --attention"
+        return f"nothing to tune: name a program, or a problem with {', '.join(options[:-1])} or {options[-1]}"
     if arguments.script is not None and not Path(arguments.script).is_file():
         return f"there is no program {arguments.script}"
     if arguments.force and not problems:
-        return "--force goes with problems (--gemm, --attention)"
+        return f"--force goes with problems ({', '.join(options)})"
     for option in ("json", "report"):
         path = getattr(arguments, option)
         if path is not None and str(path) != "-" and not path.resolve().parent.is_dir():
@@ -193,7 +98,8 @@ def _act(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     known = results()
     known.seen.clear()
     missing: list[str] = []
-    for family, problem in _problems(arguments):
+    for spec in _problems(arguments):
+        family, problem = spec.problem()
         try:
             why = _missing(family, problem, arguments)
         except NothingWorksError as error:
@@ -212,19 +118,9 @@ def _act(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     }
 
 
-def _problems(arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
-    """(family, problem) of everything named on the command line."""
-    import torch
-
-    from vkinductor.codegen.tuning import attention
-    from vkinductor.codegen.tuning.gemm import GEMM, problem_of
-
-    for spec in arguments.gemm:
-        yield GEMM, problem_of(spec.batch, spec.m, spec.n, spec.k, getattr(torch, spec.dtype), spec.layout)
-    for wanted in arguments.attention:
-        sizes = (wanted.batch, wanted.heads, wanted.groups, wanted.queries, wanted.keys, wanted.width)
-        dtype = getattr(torch, wanted.dtype)
-        yield attention.ATTENTION, attention.problem_of(*sizes, dtype, wanted.causal)
+def _problems(arguments: argparse.Namespace) -> list[Spec]:
+    """Everything named on the command line."""
+    return [made for spec in SPECS for made in getattr(arguments, spec.option.strip("-"))]
 
 
 def _missing(family: Any, problem: Any, arguments: argparse.Namespace) -> str:

@@ -18,9 +18,12 @@ def register() -> None:
         register_device_op_overrides,
     )
 
+    from vkinductor.runtime import context
+
     from . import (
         compat,
         graph_cache,
+        heuristics,
         long_scans,
         lowerings,
         mixed_reductions,
@@ -42,6 +45,7 @@ def register() -> None:
     graph_cache.install()
     compat.treat_as_gpu("vulkan")
     compat.partition_kernels("vulkan")
+    compat.decide_layouts("vulkan", lambda: heuristics.convolution_products(context.get().info))
     compat.replace_scans("vulkan", long_scans.create)
     compat.compare_any_strides()
     compat.reindex_what_is_shared("vulkan")

@@ -9,7 +9,7 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import sympy
@@ -27,6 +27,7 @@ _NEEDED = (
     ("torch._inductor.scheduler", "Scheduler.create_backend"),
     ("torch._inductor.scheduler", "Scheduler.should_partition"),
     ("torch._inductor.scheduler", "Scheduler.graph_partition"),
+    ("torch._inductor.graph", "GraphLowering.decide_layout_opt"),
     ("torch._inductor.ir", "Scan.create"),
     ("torch._inductor.ir", "Scan.num_splits"),
     ("torch._inductor.scheduler", "Scheduler.codegen_extern_call"),
@@ -255,6 +256,29 @@ def partition_kernels(device_type: str) -> None:
     should_partition.vkinductor = True  # type: ignore[attr-defined]
     scheduler.Scheduler.should_partition = should_partition  # type: ignore[method-assign]
     scheduler.Scheduler.graph_partition = graph_partition  # type: ignore[method-assign]
+
+
+def decide_layouts(device_type: str, decide: Callable[[], bool]) -> None:
+    """Let ``decide()`` say whether graphs with convolutions on ``device_type`` prefer channels last.
+
+    Else what several convolutions read is laid out as torch's fake tensors are. Inductor's own decision is by figures
+    of cuDNN's convolutions.
+    """
+    from torch._inductor.graph import GraphLowering
+
+    original = GraphLowering.decide_layout_opt
+    if getattr(original, "vkinductor", False):
+        return
+
+    @functools.wraps(original)
+    def decide_layout_opt(gm: Any, *, is_inference: bool) -> bool:
+        found = [n for n in gm.graph.nodes if n.target is torch.ops.aten.convolution.default]
+        if found and all(n.meta["val"].device.type == device_type for n in found):
+            return decide()
+        return bool(original(gm, is_inference=is_inference))
+
+    decide_layout_opt.vkinductor = True  # type: ignore[attr-defined]
+    GraphLowering.decide_layout_opt = staticmethod(decide_layout_opt)  # type: ignore[method-assign]
 
 
 def replace_scans(device_type: str, create: Any) -> None:

@@ -23,6 +23,7 @@ from vkinductor.runtime import context
 
 from . import convolution_products, depthwise
 from .compat import size_hint
+from .convolution_tiles import Window
 from .implicit_gemm import Axis, Problem, output_size, parts, product
 from .template_kernel import laid_out
 
@@ -207,7 +208,7 @@ def _depthwise(
     if known(geometry.groups, 1) or not all(known(geometry.groups, n) for n in each):
         return None
     taps = _fixed(weight.get_size()[2:])
-    window = convolution_products.Window(taps, geometry.stride, geometry.padding, geometry.dilation)
+    window = Window(taps, geometry.stride, geometry.padding, geometry.dilation)
     return depthwise.depthwise(x, weight, window, sizes, dtype or x.get_dtype())
 
 
@@ -225,8 +226,7 @@ def convolution(
     """aten.convolution over [B, C, ...] and [O, C / groups, ...]; transposed over [C, O / groups, ...].
 
     Every dtype of types.py; half precisions accumulate in float32. The result is contiguous, or has its
-    channels last where it is a matrix product; as the result of a graph it is then copied, since torch's fake
-    convolution says contiguous.
+    channels last where it is a matrix product; as the result of a graph it gets the strides of ``device.fakes``.
     """
     dims = len(weight.get_size()) - 2
     geometry = _Geometry.of(weight.get_size(), stride, padding, dilation, groups)
@@ -238,7 +238,7 @@ def convolution(
     positions = [output_size(*row) for row in rows_]
     empty = _known_zero([*x.get_size(), *weight.get_size()])
     if not transposed and not empty and V.graph.sizevars.statically_known_equals(geometry.groups, 1):
-        window = convolution_products.Window(_fixed(taps), geometry.stride, geometry.padding, geometry.dilation)
+        window = Window(_fixed(taps), geometry.stride, geometry.padding, geometry.dilation)
         made = convolution_products.product(x, weight, bias, window, positions)
         if made is not None:
             return made

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -28,26 +27,16 @@ from vkinductor.runtime import context
 
 from .alignment import divides, vector_width
 from .compat import size_hint
+from .convolution_tiles import Problem, Window, choose_tile
 from .gemm import mm
-from .gemm.choose import best
+from .gemm import problem as gemm
 from .gemm.cooperative import SubgroupTile
 from .gemm.lower import block_operand, computed
-from .gemm.problem import Problem
 from .heuristics import convolution_products
 from .template_kernel import VulkanTemplateKernel, laid_out, realized
 from .types import glsl_type, literal
 
 aten = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Window:
-    """Where the taps of an output position lie, a number a spatial dimension."""
-
-    taps: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
 
 
 def product(
@@ -64,11 +53,12 @@ def product(
 
 
 def settled(x: Any) -> Any:
-    """A buffer or a view of one; its layout, where that is open, becomes the one that its own operands have."""
+    """A buffer or a view of one; a layout that is still open becomes channels last: whoever writes it does so for free,
+    and a network that holds to one layout copies nothing."""
     operand = realized(x)
     if isinstance(operand.get_layout(), ir.FlexibleLayout):
-        buffer: Any = ir.as_storage_and_layout(operand, freeze=False)[0].data
-        buffer.decide_layout()
+        dims = len(operand.get_size())
+        operand.freeze_layout_with_stride_order([dims - 1, 0, *range(dims - 2, 0, -1)])
     return laid_out(operand)
 
 
@@ -136,14 +126,14 @@ def _gathered(
     terms = padded * prod(window.taps)
     rows = sympy_product([batch, *sizes])
     whole = all(isinstance(V.graph.sizevars.simplify(s), (int, sympy.Integer)) for s in (rows, outputs))
-    m, n = size_hint(rows), size_hint(outputs)
-    problem = Problem(1, m, n, terms, x.get_dtype(), whole, b_contiguous="k", a_width=8, b_width=8)
-    tile = best(context.get().info, problem, SubgroupTile)
+    space = tuple(size_hint(n) for n in x.get_size()[2:])
+    problem = Problem(size_hint(batch), padded, size_hint(outputs), space, window, x.get_dtype(), whole)
+    tile = choose_tile(context.get().info, problem)
     if tile is None:
         return None
     left, right = _channels_last(x, padded), _channels_last(weight, padded, whole=True)
     columns = _view(right, [terms, outputs], [1, terms])
-    make = functools.partial(_plan, tile=tile, problem=problem, window=window, sizes=tuple(sizes))
+    make = functools.partial(_plan, tile=tile, problem=problem.product, window=window, sizes=tuple(sizes))
     uses = sum(x.get_size(), sympy.S.Zero) + sum(sizes, sympy.S.Zero)
     result = computed([left, columns], [rows, outputs], left.get_dtype(), tile, make, name="convolution", uses=uses)
     return _placed(result, bias, batch, sizes, outputs)
@@ -155,6 +145,9 @@ def _channels_last(x: TensorBox, channels: int, whole: bool = False) -> Any:
     x = settled(x)
     order = [0, *range(2, len(x.get_size())), 1]
     size, stride = ([values[d] for d in order] for values in (x.get_size(), x.get_layout().stride))
+    one = V.graph.sizevars.statically_known_equals
+    # Of one element any stride is right; zero is a multiple of every width.
+    stride = [0 if one(n, 1) and d < len(size) - 1 else s for d, (n, s) in enumerate(zip(size, stride, strict=True))]
     view = _view(x, size, stride)
     if V.graph.sizevars.statically_known_equals(size[-1], channels):
         if vector_width(view, -1) == 8 and (not whole or _flat(size[:-1], stride[:-1]) == channels):
@@ -165,7 +158,7 @@ def _channels_last(x: TensorBox, channels: int, whole: bool = False) -> Any:
 
 
 def _plan(
-    kernel: VulkanTemplateKernel, tile: SubgroupTile, problem: Problem, window: Window, sizes: tuple[Any, ...]
+    kernel: VulkanTemplateKernel, tile: SubgroupTile, problem: gemm.Problem, window: Window, sizes: tuple[Any, ...]
 ) -> tuple[str, dict[str, Any], Any]:
     x, weight = kernel.inputs
     batch, *space, channels = x.get_size()
@@ -180,13 +173,19 @@ def _plan(
         "address": kernel.address(0),
         "channels": int(channels),
         "batch_stride": size(strides[0]),
+        "index": kernel.index_dtype,
+        # A bit a tap; a step of the sum has one tap only where it has no other's channels.
+        "masked": prod(window.taps) <= 32,
+        "whole": int(channels) % tile.bk == 0,
         "axes": [
-            {"size": size(n), "out": size(out), "space": size(s), "taps": t, "step": step, "padding": p, "dilation": d}
-            for n, out, s, t, step, p, d in zip(
-                space, sizes, strides[1:-1], window.taps, window.stride, window.padding, window.dilation, strict=True
-            )
+            {
+                "size": size(n), "out": size(out), "space": size(s), "taps": window.taps[d],
+                "inner_taps": prod(window.taps[d + 1 :]), "step": window.stride[d], "padding": window.padding[d],
+                "dilation": window.dilation[d],
+            }
+            for d, (n, out, s) in enumerate(zip(space, sizes, strides[1:-1], strict=True))
         ],
-    }
+    }  # fmt: skip
     values = {
         "m": size(rows),
         "n": size(outputs),

@@ -1,13 +1,15 @@
 """Depthwise convolutions: every channel with a kernel of its own, so there is no product to make a matrix of.
 
 An invocation computes neighbours along the last dimension of the image; with channels last it does so for as many
-channels as one load takes. The result lies as x does.
+channels as one load takes, and a workgroup keeps the kernels of its channels in shared memory. The result lies as x
+does.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
@@ -19,18 +21,49 @@ from torch._inductor.utils import ceildiv, sympy_product
 from torch._inductor.virtualized import V
 
 from vkinductor.runtime import context
+from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from .alignment import divides, vector_width
-from .convolution_products import Window, settled
-from .heuristics import convolution_products
-from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
-from .types import glsl_type
+from .alignment import vector_width
+from .compat import size_hint
+from .convolution_products import settled
+from .convolution_tiles import Window
+from .heuristics import convolution_products, forced
+from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from .vectors import elements, load_type
 
 aten = torch.ops.aten
 
-# Invocations a workgroup; values of x that one keeps in registers.
+# Channels first: invocations a workgroup. Values of x that one keeps in registers.
 _WORKGROUP, _MOST_VALUES = 128, 112
+
+
+@dataclass(frozen=True)
+class LastTile:
+    """With channels last: ``at_once`` neighbours an invocation, ``lanes`` loads of channels by ``places`` blocks of
+    neighbours a workgroup; ``unrolled``: the most rows of a kernel that make no loop."""
+
+    at_once: int
+    lanes: int
+    places: int
+    unrolled: int = 1
+
+    def fits(self, info: DeviceInfo, window: Window, width: int) -> bool:
+        """Whether the device's limits and the registers hold a workgroup whose loads take ``width`` channels."""
+        pitch = self.lanes * width + 4
+        return (
+            columns(window, self.at_once) * width <= _MOST_VALUES
+            and self.lanes * self.places
+            <= min(info.limits.max_workgroup_invocations, info.limits.max_workgroup_size[0])
+            and prod(window.taps) * pitch * 4 <= min(info.limits.max_shared_memory, 32 << 10)
+        )
+
+
+def last_tiles(channels: int, width: int) -> list[LastTile]:
+    """Tiles for an image of ``channels`` that are loaded ``width`` at a time, best first."""
+    loads = -(-channels // width)
+    # Lanes that leave none idle, if there are; neighbouring ones read neighbouring memory.
+    lanes = next((n for n in range(16, 3, -1) if loads % n == 0), min(8, loads))
+    return [LastTile(n, each, 128 // each) for each in (lanes, 4, 1) for n in (4, 2, 1) if each <= lanes]
 
 
 def depthwise(
@@ -40,41 +73,41 @@ def depthwise(
 
     None where the device or the sizes keep to the general kernel.
     """
-    if not convolution_products(context.get().info):
+    info = context.get().info
+    if not convolution_products(info) or not sizes or prod(window.taps) > 1024:
         return None
     if x.get_dtype() not in (torch.float16, torch.bfloat16, torch.float32):
         return None
-    x, weight = settled(x), settled(weight)
+    x, weight = settled(x), laid_out(weight)
     device: Any = x.get_device()
     batch, channels = x.get_size()[:2]
-    known = V.graph.sizevars.statically_known_equals
-    last = x.get_layout().stride[1] == 1 and not known(channels, 1) and len(sizes) > 0
-    width = vector_width(x, 1) if last else 1
-    columns = functools.partial(_columns, window)
-    at_once = next((n for n in (8, 4, 2, 1) if n <= (4 if last else 8) and columns(n) * width <= _MOST_VALUES), 0)
-    if not at_once or prod(window.taps) > 1024:
+    last = x.get_layout().stride[1] == 1 and not V.graph.sizevars.statically_known_equals(channels, 1)
+    tile: LastTile | int | None
+    if last:
+        width = vector_width(x, 1)
+        tile = forced("depthwise") or next(
+            (t for t in last_tiles(size_hint(channels), width) if t.fits(info, window, width)), None
+        )
+    else:
+        tile, width = next((n for n in (8, 4, 2, 1) if columns(window, n) <= _MOST_VALUES), None), 1
+    if tile is None:
         return None
     shape = [batch, *sizes, channels] if last else [batch, channels, *sizes]
     layout = FixedLayout(device, dtype, shape, FlexibleLayout.contiguous_strides(shape))
-    make = functools.partial(_plan, window=window, sizes=tuple(sizes), last=last, width=width, at_once=at_once)
+    make = functools.partial(_plan, window=window, sizes=tuple(sizes), width=width, tile=tile)
     uses = sum(x.get_size(), sympy.S.Zero)
     made = TensorBox.create(VulkanTemplateBuffer(layout, [x, weight], make, name="depthwise", uses=uses))
     dims = len(sizes)
     return lowering.lowerings[aten.permute](made, [0, dims + 1, *range(1, dims + 1)]) if last else made
 
 
-def _columns(window: Window, at_once: int) -> int:
+def columns(window: Window, at_once: int) -> int:
     """Neighbours of x that ``at_once`` outputs take."""
     return (at_once - 1) * window.stride[-1] + (window.taps[-1] - 1) * window.dilation[-1] + 1
 
 
 def _plan(
-    kernel: VulkanTemplateKernel,
-    window: Window,
-    sizes: tuple[Any, ...],
-    last: bool,
-    width: int,
-    at_once: int,
+    kernel: VulkanTemplateKernel, window: Window, sizes: tuple[Any, ...], width: int, tile: LastTile | int
 ) -> tuple[str, dict[str, Any], Any]:
     x = kernel.inputs[0]
     batch, channels, *space = x.get_size()
@@ -85,31 +118,32 @@ def _plan(
         for o in kernel.inputs
     )
     rows = zip(space, sizes, xs[2:], ws[2:], window.taps, window.stride, window.padding, window.dilation, strict=True)
-    kind = load_type(dtype, width)
+    axes = [
+        {"size": size(n), "out": size(o), "x": a, "w": b, "taps": t, "step": s, "padding": p, "dilation": d}
+        for n, o, a, b, t, s, p, d in rows
+    ]
+    at_once = tile if isinstance(tile, int) else tile.at_once
     values = {
-        "workgroup": _WORKGROUP,
-        "last": last,
         "width": width,
         "at_once": at_once,
-        "columns": _columns(window, at_once),
-        "axes": [
-            {"size": size(n), "out": size(o), "x": a, "w": b, "taps": t, "step": s, "padding": p, "dilation": d}
-            for n, o, a, b, t, s, p, d in rows
-        ],
+        "columns": columns(window, at_once),
+        "axes": axes,
+        "inner": axes[-1],
         "outer_taps": prod(window.taps[:-1]),
         "batch": size(batch),
         "channels": size(channels),
         "x_batch": xs[0],
-        "x_channel": xs[1],
         "w_channel": ws[0],
         "x_address": kernel.address(0),
         "load_w": kernel.operand(1),
-        "x_type": kind,
-        "x_elements": elements(dtype, width, "raw"),
+        "x_type": load_type(dtype, width),
         "nbytes": dtype.itemsize,
         "accumulator": "float",
-        "wide": last and width * dtype.itemsize == 16 and divides(width, channels),
-        "half": glsl_type(torch.float16).storage,
     }
-    items = batch * sympy_product(sizes[:-1]) * ceildiv(sizes[-1], at_once) * (channels // width if last else channels)
-    return "depthwise.glsl.jinja", values, ceildiv(items, _WORKGROUP)
+    places = batch * sympy_product(sizes[:-1]) * ceildiv(sizes[-1], at_once)
+    if isinstance(tile, int):
+        values |= {"workgroup": _WORKGROUP, "x_channel": xs[1], "x_elements": elements(dtype, 1, "raw")}
+        return "depthwise_first.glsl.jinja", values, ceildiv(places * channels, _WORKGROUP)
+    values |= {**asdict(tile), "x_elements": elements(dtype, width, "raw[i]")}
+    groups = ceildiv(channels, tile.lanes * width) * ceildiv(places, tile.places)
+    return "depthwise_last.glsl.jinja", values, groups

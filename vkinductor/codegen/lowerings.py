@@ -15,7 +15,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 from vkinductor.device import attention as attention_operators
 from vkinductor.device import operators
 
-from . import attention, ctc, library_operators, loop_limit, scatters
+from . import attention, channels, ctc, library_operators, loop_limit, scatters
 from .attention import flex
 from .convolution import convolution, convolution_backward
 from .gemm import addmm, mm
@@ -45,6 +45,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
     attention_operators.attention_backward: attention.backward,
     operators.ctc_states: ctc.states,
     operators.draw: library_operators.draw,
+    operators.scale_and_shift: channels.scale_and_shift,
 }
 
 # Overload packet -> function from Inductor's lowering to ours.

@@ -19,6 +19,7 @@ from vkinductor.device import (
     copies,
     eager,
     factory,
+    fakes,
     guards,
     hooks,
     metadata,
@@ -68,6 +69,7 @@ def register() -> None:
         registry.libraries += [device_hooks, guard]  # torch's C++ calls them as long as the process lives
         _register_kernels()
         guards.install()
+        fakes.install()
         profiler.install()
         hooks.add_on_init(profiler.follow)
         registry.registered = True

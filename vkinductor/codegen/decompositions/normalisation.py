@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
+from vkinductor.device import operators
+
 from .dtypes import compute_dtype
 
 aten = torch.ops.aten
@@ -46,14 +48,20 @@ def _forward(
         if var is not None:
             new_var = (momentum * (now_var * count / (count - 1)) + (1 - momentum) * var).to(var.dtype)
     else:
-        now_mean, scale = mean.to(compute), torch.rsqrt(var.to(compute) + eps)
         saved = x.new_empty([0], dtype=kept), x.new_empty([0], dtype=kept)
+        scale, shift = operators.scale_and_shift(weight, bias, mean, var, eps)
+        result = wide * scale.to(compute).view(shape) + shift.to(compute).view(shape)
+        return (result.to(x.dtype), *saved, mean, var)
     result = (wide - now_mean.view(shape)) * scale.view(shape)
     if weight is not None:
         result = result * weight.view(shape)
     if bias is not None:
         result = result + bias.view(shape)
     return (result.to(x.dtype), *saved, new_mean, new_var)
+
+
+def _evaluated(x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float) -> Any:
+    return _forward(x, weight, bias, mean, var, False, momentum, eps)[:3]
 
 
 def _without_statistics(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
@@ -112,6 +120,7 @@ TABLE: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_functional.default: _forward,
     aten._native_batch_norm_legit.default: _evaluation(decomposition_table[aten._native_batch_norm_legit.default]),
     aten.native_batch_norm.default: _evaluation(decomposition_table[aten.native_batch_norm.default]),
+    aten._native_batch_norm_legit_no_training.default: _evaluated,
     aten._native_batch_norm_legit.no_stats: _without_statistics,
     aten._batch_norm_with_update_functional.default: _with_update,
     aten._batch_norm_no_update.default: _no_update,

@@ -39,6 +39,11 @@ def forced(tile: Tile) -> Iterator[None]:
         _forced.reset(token)
 
 
+def is_forced() -> bool:
+    """Whether this is inside ``forced``."""
+    return _forced.get() is not None
+
+
 def choose(info: DeviceInfo, problem: Problem) -> Tile:
     """The tile of ``problem`` on ``info``: forced, else tuned, else the best by rules."""
     tile = _forced.get()

@@ -100,12 +100,15 @@ def fingerprint() -> str:
 
 def install() -> None:
     """Let every family ask ``choice``. Idempotent."""
+    from .. import convolution_tiles
     from ..attention import tiles
     from ..gemm import choose
     from .attention import ATTENTION
+    from .convolution import CONVOLUTION
     from .gemm import GEMM
 
     choose.tuned = lambda problem: choice(GEMM, problem)
+    convolution_tiles.tuned = lambda problem: choice(CONVOLUTION, problem)
 
     def attention(problem: Any) -> dict[str, Any]:
         chosen = choice(ATTENTION, problem)

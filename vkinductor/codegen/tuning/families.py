@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .attention import ATTENTION
+from .convolution import CONVOLUTION
 from .family import Family
 from .gemm import GEMM
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM, ATTENTION)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM, ATTENTION, CONVOLUTION)}
