@@ -23,7 +23,7 @@ from .. import loop_limit
 from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
-from . import skinny
+from . import broadcast, skinny
 from .choose import choose
 from .problem import Problem, describe
 from .tiles import BlockTile, DirectTile, Tile
@@ -85,6 +85,8 @@ def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[st
         values["a_strides"], values["b_strides"] = ([kernel.size(s) for s in _strides(x)] for x in (a, b))
         values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
         values["load_a"], values["load_b"] = kernel.operand(0), kernel.operand(1)
+    if isinstance(tile, broadcast.BroadcastTile):
+        values |= broadcast.values(kernel, tile, problem, k)
     if isinstance(tile, DirectTile):
         unroll = loop_limit.unrolled(kernel.device_info, k, tile.lanes, 1, what="a matrix product")
         values["unroll"] = unroll
