@@ -191,3 +191,61 @@ def test_all_benchmarks_run_unless_some_are_named(speed: Any, monkeypatch: pytes
     assert asked == [list(main.MODULES), ["norms"]]
     with pytest.raises(SystemExit):
         main.main(["nothing"])
+
+
+def test_peers_that_are_not_there_are_absent_and_ours_is_measured(speed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python that does not exist, and one without the package; the process of ours answers."""
+    peers = speed("peers.__main__")
+    monkeypatch.delenv(peers.VARIABLE, raising=False)
+    pythons = {"iree": "no-such-python", "torchvulkan": sys.executable}
+    monkeypatch.setitem(peers.PEERS, "torchvulkan", "no_such_adapter")
+    rows, about = peers.run(pythons, ["matmul 512x512x512"], rounds=2)
+    found = {row.system: row for row in rows}
+    ours = found.pop(peers.OURS)
+    assert not ours.note
+    assert len(ours.wall) == len(ours.cpu) == 2
+    assert ours.error < 1e-5
+    assert set(found) == set(peers.PEERS)
+    assert all(row.note.startswith("absent") and not row.wall for row in found.values())
+    assert about["iree"].startswith("absent")
+    text = peers.table(rows)
+    assert f"| {peers.OURS} |" in text
+    assert text.count("absent") == len(found)
+
+
+def test_a_peers_wrong_result_and_end_are_said(speed: Any) -> None:
+    peers = speed("peers.__main__")
+
+    class Fake:
+        note = about = ""
+
+        def __init__(self, system: str, *answers: dict[str, Any]) -> None:
+            self.system, self.answers = system, list(answers)
+
+        def ask(self, **command: Any) -> dict[str, Any]:
+            return self.answers.pop(0)
+
+    wrong = Fake("wrong", {"error": 0.5})
+    ended = Fake("ended", {"error": 0.0}, {"failed": "the process ended"}, {"failed": "the process ended"})
+    good = Fake(peers.OURS, {"error": 0.0}, {"wall": 1.0, "cpu": 2.0}, {"wall": 3.0, "cpu": 2.0})
+    rows = {row.system: row for row in peers.turns([wrong, ended, good], "p", rounds=2)}
+    assert rows["wrong"].note == "wrong"
+    assert rows["ended"].note == "the process ended"
+    assert rows[peers.OURS].wall == [1.0, 3.0]
+
+
+def test_peers_are_named_by_option_or_environment(speed: Any) -> None:
+    peers = speed("peers.__main__")
+    assert peers.pythons_of(["iree=b"], "iree=a,ncnn=c") == {"iree": "b", "ncnn": "c"}
+    with pytest.raises(ValueError, match="NAME=PYTHON"):
+        peers.pythons_of(["nothing=a"], "")
+
+
+def test_the_peers_problems_have_one_answer(speed: Any) -> None:
+    """The encoder in torch, which torch's devices run, is the one in double precision."""
+    import numpy as np
+
+    problems, model = speed("peers.problems"), speed("peers.torch_model")
+    arrays = problems.encoder_arrays(np.random.default_rng(0))
+    result = model.Encoder(arrays)(torch.from_numpy(arrays["x"])[None])
+    assert problems.error(result.numpy(), problems.encoder_result(arrays)) < 1e-5

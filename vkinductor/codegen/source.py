@@ -46,6 +46,7 @@ _EXTENSIONS = (
     (re.compile(r"\bbfloat16_t\b"), "GL_EXT_bfloat16"),
     (re.compile(r"\bgl_(?:NumSubgroups|Subgroup\w+)\b"), "GL_KHR_shader_subgroup_basic"),
     (re.compile(r"\bsubgroupAdd\("), "GL_KHR_shader_subgroup_arithmetic"),
+    (re.compile(r"\bsubgroupBroadcast\("), "GL_KHR_shader_subgroup_ballot"),
     (re.compile(r"\bsubgroupClusteredAdd\("), "GL_KHR_shader_subgroup_clustered"),
     (re.compile(r"\bsubgroupShuffleXor\("), "GL_KHR_shader_subgroup_shuffle"),
     (re.compile(r"\bsubgroupAny\("), "GL_KHR_shader_subgroup_vote"),

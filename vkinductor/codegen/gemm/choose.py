@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
-from . import skinny
+from . import broadcast, skinny
 from .cooperative import WORKGROUP, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, Tile, TiledTile
@@ -73,10 +73,8 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
     m = problem.m
     if info.kind == "cpu":
         lanes = loop_limit.lanes(info, 1, 64, problem.k)
-        blocks = max(1, 16 // lanes)
-        if m == 1:
-            return [DirectTile(tm=1, tn=2, lanes=lanes, blocks=blocks)]
-        return [DirectTile(tm=4 if m >= 4 else m, tn=4, lanes=lanes, blocks=blocks)]
+        direct = DirectTile(tm=min(m, 4), tn=4 if m > 1 else 2, lanes=lanes, blocks=max(1, 16 // lanes))
+        return [direct] if problem.computed else [*broadcast.candidates(info, problem), direct]
     few = [] if problem.computed else skinny.candidates(info, problem)
     cooperative = [*WORKGROUP, *subgroup_tiles(info, problem.dtype)]
     if few and (m <= 8 or problem.n <= MOST_ROWS or not any(tile.fits(info, problem) for tile in cooperative)):

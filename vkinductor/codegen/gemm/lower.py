@@ -24,7 +24,7 @@ from .. import loop_limit
 from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
-from . import skinny
+from . import broadcast, skinny
 from .choose import chosen, computed_operands
 from .problem import Problem, describe
 from .prologue import Functions, Prologue, functions, prologue
@@ -140,6 +140,8 @@ def plan(
         else:
             values[name] = block_operand(kernel, place, name, tile, problem)
     values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
+    if isinstance(tile, broadcast.BroadcastTile):
+        values |= broadcast.values(kernel, tile, problem, k)
     if isinstance(tile, DirectTile):
         unroll = loop_limit.unrolled(kernel.device_info, k, tile.lanes, 1, what="a matrix product")
         values["unroll"] = unroll
