@@ -70,6 +70,11 @@ def candidates(info: DeviceInfo, problem: Problem) -> list[BroadcastTile]:
     return [BroadcastTile(min(8, problem.m), 4 if problem.n > 2 * lanes else 2, lanes)]
 
 
+def _strides(operand: Any) -> list[Any]:
+    """Strides of (batch, rows, columns)."""
+    return [sympy.S.Zero, *operand.get_layout().stride][-3:]
+
+
 def values(kernel: VulkanTemplateKernel, tile: BroadcastTile, problem: Problem, k: Any) -> dict[str, Any]:
     """What the template knows beyond sizes and strides: which loads take pairs, how K is cut."""
     info = kernel.device_info
@@ -79,7 +84,13 @@ def values(kernel: VulkanTemplateKernel, tile: BroadcastTile, problem: Problem, 
     step = tile.lanes * (2 if pairs_a else 1)
     if known is None and loop_limit.limited(info):
         loop_limit.require(k, loop_limit.reach(info, 1, step, 1), "a matrix product")
+    a, b = ([kernel.size(s) for s in _strides(operand)] for operand in kernel.inputs)
     return {
+        # Elements at other places than the loop's own k.
+        "a_strides": a,
+        "b_strides": b,
+        "load_a": kernel.operand(0),
+        "load_b": kernel.operand(1),
         "subgroup_size": tile.lanes,
         "step": step,
         "steps": known != 0 and (known is None or known >= step),
