@@ -43,12 +43,17 @@ def elements(dtype: torch.dtype, width: int, name: str) -> list[str]:
     entry = glsl_type(dtype)
     if width == 1:
         return [entry.load.format(name)]
-    nwords = dtype.itemsize * width // 4
-    words = [name] if nwords == 1 else [f"{name}.{'xyzw'[i]}" for i in range(nwords)]
+    words = words_of(dtype, width, name)
     each = 4 // dtype.itemsize
     if not each:
         return [PICK[dtype].format(words[2 * i], words[2 * i + 1]) for i in range(width)]
     return [PICK[dtype].format(words[i // each], i % each) for i in range(width)]
+
+
+def words_of(dtype: torch.dtype, width: int, name: str) -> list[str]:
+    """GLSL of each 32-bit word of a load of ``width`` elements, that register ``name`` of ``load_type`` holds."""
+    count = dtype.itemsize * width // 4
+    return [name] if count == 1 else [f"{name}.{'xyzw'[i]}" for i in range(count)]
 
 
 def element(dtype: torch.dtype, words: str, v: str) -> str:

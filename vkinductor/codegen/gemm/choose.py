@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+import torch
+
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
-from . import skinny
+from . import integer, skinny
 from .cooperative import WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, RegisterTile, Tile, TiledTile
@@ -67,11 +69,13 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
             return [DirectTile(tm=1, tn=2, lanes=lanes, blocks=blocks)]
         return [DirectTile(tm=4 if m >= 4 else m, tn=4, lanes=lanes, blocks=blocks)]
     few = skinny.candidates(info, problem)
-    cooperative = [*WORKGROUP, *subgroup_tiles(info, problem.dtype)]
+    eight_bit = problem.dtype == torch.int8
+    cooperative = integer.matrices(info) if eight_bit else [*WORKGROUP, *subgroup_tiles(info, problem.dtype)]
     if few and (m <= 8 or problem.n <= MOST_ROWS or not any(tile.fits(info, problem) for tile in cooperative)):
         return few
     # Sums of nine to sixteen rows are bound by arithmetic, unless matrix hardware does it.
-    tiles = [*cooperative, *([] if few else [*REGISTER, *TILED])]
+    registers = integer.PACKED if eight_bit else REGISTER
+    tiles = [*cooperative, *([] if few else [*registers, *TILED])]
     split = [replace(tile, splits=s) for tile in tiles for s in splits(info, problem, tile)]
     return [*sorted(split, key=lambda tile: estimate(info, problem, tile)), *few]
 

@@ -51,7 +51,7 @@ def block_operand(kernel: VulkanTemplateKernel, position: int, tile: BlockTile, 
         "axes": (),
         "along": "k" if k_inner else along,
         "other": "m" if is_a else "n",
-        "width": min(width, 8),
+        "width": width,
         "address": kernel.address(position),
         "batch_stride": kernel.size(batch),
         "inner_stride": kernel.size(of_k if k_inner else of_other),
@@ -69,13 +69,14 @@ def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[st
     batch = a.get_size()[0] if len(a.get_size()) == 3 else sympy.S.One
     m, k, n = a.get_size()[-2], a.get_size()[-1], b.get_size()[-1]
     dtype = upcast_compute_type(kernel.node.get_dtype())
-    values = {
+    values: dict[str, Any] = {
         "m": kernel.size(m),
         "n": kernel.size(n),
         "k": kernel.size(k),
         "batch": kernel.size(batch),
         "accumulator": glsl_type(dtype).register,
         "zero": literal(0, dtype),
+        "wrap": glsl_type(dtype).wrap,
         "n_width": next(width for width in (8, 4, 2, 1) if divides(width, n)),
         **tile.values(kernel.device_info, problem),
     }
@@ -91,8 +92,8 @@ def plan(kernel: VulkanTemplateKernel, tile: Tile, problem: Problem) -> tuple[st
     return tile.template, values, tile.groups(batch, m, n)
 
 
-def _product(a: TensorBox, b: TensorBox) -> TensorBox:
-    """The template node of a @ b over [M, N] or [batch, M, N]."""
+def _product(a: TensorBox, b: TensorBox, dtype: torch.dtype | None = None) -> TensorBox:
+    """The template node of a @ b over [M, N] or [batch, M, N], in a's dtype if none is given."""
     left, right = laid_out(a), laid_out(b)
     size = [*left.get_size()[:-1], right.get_size()[-1]]
     if len(size) == 3:
@@ -101,21 +102,35 @@ def _product(a: TensorBox, b: TensorBox) -> TensorBox:
     problem = describe(left, right)
     tile = choose(context.get().info, problem)
     make = functools.partial(plan, tile=tile, problem=problem)
-    return computed(left, right, size, tile, make)
+    return computed(left, right, size, tile, make, dtype=dtype)
 
 
 def computed(
-    left: Any, right: Any, size: list[Any], tile: Tile, make: Any, name: str = "matmul", uses: Any = sympy.S.Zero
+    left: Any,
+    right: Any,
+    size: list[Any],
+    tile: Tile,
+    make: Any,
+    name: str = "matmul",
+    uses: Any = sympy.S.Zero,
+    dtype: torch.dtype | None = None,
 ) -> TensorBox:
-    """The template node of plan ``make`` over laid out operands: ``size`` in left's dtype; with splits, their sum."""
-    dtype, whole = left.get_dtype(), size
+    """The template node of plan ``make`` over laid out operands: ``size`` in left's dtype if ``dtype`` is none; with
+    splits, their sum."""
+    dtype = dtype or left.get_dtype()
+    stored, whole = dtype, size
     if tile.splits > 1:
-        dtype, whole = torch.float32, [sympy.Integer(tile.splits), *size]
-    output = FixedLayout(left.get_device(), dtype, whole, FlexibleLayout.contiguous_strides(whole))
+        stored, whole = upcast_sum(dtype), [sympy.Integer(tile.splits), *size]
+    output = FixedLayout(left.get_device(), stored, whole, FlexibleLayout.contiguous_strides(whole))
     made = TensorBox.create(
         VulkanTemplateBuffer(output, [left, right], make, name=name, fuses=tile.splits == 1, uses=uses)
     )
-    return made if tile.splits == 1 else _sum(made, tile.splits, size, left.get_dtype())
+    return made if tile.splits == 1 else _sum(made, tile.splits, size, dtype)
+
+
+def upcast_sum(dtype: torch.dtype) -> torch.dtype:
+    """What a part of a sum is kept in until it is added to the others."""
+    return torch.float32 if dtype.is_floating_point else torch.int32
 
 
 def _sum(parts: TensorBox, count: int, size: list[Any], dtype: torch.dtype) -> TensorBox:
@@ -137,14 +152,23 @@ def _empty(a: TensorBox, b: TensorBox) -> bool:
     return any(V.graph.sizevars.statically_known_equals(s, 0) for s in [*a.get_size(), *b.get_size()])
 
 
-def _zeros(a: TensorBox, b: TensorBox) -> TensorBox:
+def _zeros(a: TensorBox, b: TensorBox, dtype: torch.dtype | None = None) -> TensorBox:
     size = [*a.get_size()[:-1], b.get_size()[-1]]
-    return lowering.full(size, 0, dtype=a.get_dtype(), device=a.get_device())
+    return lowering.full(size, 0, dtype=dtype or a.get_dtype(), device=a.get_device())
 
 
 def mm(a: TensorBox, b: TensorBox, *, layout: Any = None) -> TensorBox:
     """aten.mm and aten.bmm: [M, K] @ [K, N] or [B, M, K] @ [B, K, N], any strides, every dtype of types.py."""
     return _zeros(a, b) if _empty(a, b) else _product(a, b)
+
+
+def int_mm(a: TensorBox, b: TensorBox, *, layout: Any = None) -> TensorBox:
+    """aten._int_mm: int8 [M, K] @ int8 [K, N] in int32; a may be uint8."""
+    if _empty(a, b):
+        return _zeros(a, b, torch.int32)
+    if a.get_dtype() != torch.int8:
+        a, b = (lowering.to_dtype(x, torch.int32) for x in (a, b))
+    return _product(a, b, torch.int32)
 
 
 def addmm(

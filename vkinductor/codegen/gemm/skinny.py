@@ -20,7 +20,8 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 from .. import loop_limit
 from ..template_kernel import VulkanTemplateKernel
 from ..types import glsl_type, literal
-from ..vectors import elements, load_type, narrowest
+from ..vectors import elements, load_type, narrowest, words_of
+from .integer import has_dot_product
 from .problem import MOST_ROWS, Problem
 from .tiles import Tile
 
@@ -240,6 +241,7 @@ def _columns(problem: Problem, view: Skinny) -> GemvColumnsTile:
 def plan(kernel: VulkanTemplateKernel, tile: SkinnyTile, problem: Problem) -> tuple[str, dict[str, Any], Any]:
     """The template of ``tile``, its context, and the number of workgroups."""
     view, inputs = skinny(problem), kernel.inputs
+    wrap = glsl_type(kernel.node.get_dtype()).wrap
     a_size, b_size = inputs[0].get_size(), inputs[1].get_size()
     batch = a_size[0] if len(a_size) == 3 else sympy.S.One
     few, many, k = a_size[-2], b_size[-1], a_size[-1]
@@ -253,6 +255,7 @@ def plan(kernel: VulkanTemplateKernel, tile: SkinnyTile, problem: Problem) -> tu
         "n": kernel.size(many),
         "k": kernel.size(k),
         "batch": kernel.size(batch),
+        "wrapped": f"{wrap}(sum)",
         "swapped": view.swapped,
         "x_strides": [_offset(kernel, s) for s in strides[x]],
         "w_strides": [_offset(kernel, s) for s in strides[w]],
@@ -299,12 +302,14 @@ def _types(info: DeviceInfo, tile: SkinnyTile, view: Skinny) -> dict[str, Any]:
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
         "accumulator": view.register,
         "zero": literal(0, dtype),
-        "wrapped": f"{entry.wrap}(sum)" if entry.wrap else "sum",
         "w_type": load_type(dtype, width),
         "x_type": load_type(dtype, x_width),
         "w_buffer": f"Buffer_{load_type(dtype, width)}",
         "x_buffer": f"Buffer_{load_type(dtype, x_width)}",
         "x_scalar": entry.buffer,
+        "dot": dtype == torch.int8 and min(width, x_width) >= 4 and not view.columns and has_dot_product(info),
+        "w_words": lambda name: words_of(dtype, width, name),
+        "x_words": lambda name: words_of(dtype, x_width, name),
         "w_elements": lambda name: elements(dtype, width, name),
         "x_elements": lambda name: elements(dtype, x_width, name),
         "x_element": entry.load.format,
