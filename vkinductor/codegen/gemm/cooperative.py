@@ -64,6 +64,10 @@ class SubgroupTile(CooperativeTile):
         """Of shared memory for one step of both operands, at most."""
         return (self.bm + self.bn) * (self.bk // 8 + 1) * 16
 
+    def shapes(self, info: DeviceInfo, dtype: torch.dtype) -> list[tuple[int, int, int]]:
+        """Those of the device that the template takes."""
+        return shapes(info, dtype)
+
     def stages(self, threads: int, problem: Problem) -> bool:
         """Whether the template brings operands of the problem, in units that divide among the invocations."""
         return problem.half and all(threads % (row // 8) == 0 for row in (self.bk, self.bm, self.bn))
@@ -85,7 +89,7 @@ class SubgroupTile(CooperativeTile):
         return bool(
             runs
             and self.stages(threads, problem)
-            and (self.emulated or self.shape in shapes(info, problem.dtype))
+            and (self.emulated or self.shape in self.shapes(info, problem.dtype))
             and self.sm % cm == 0 == self.sn % cn == self.bk % ck
             and threads <= min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
             and self.subgroups <= limits.max_compute_workgroup_subgroups

@@ -19,6 +19,9 @@ from .tiles import BlockTile
 # The GLSL extension of dotPacked4x8EXT.
 DOT_PRODUCT = "GL_EXT_integer_dot_product"
 
+# Neighbouring terms that are brought and staged together: 16 bytes.
+UNIT = 16
+
 
 @dataclass(frozen=True)
 class PackedTile(BlockTile):
@@ -41,7 +44,7 @@ class PackedTile(BlockTile):
             problem.dtype == torch.int8
             and (not self.dot or has_dot_product(info))
             and self.holds(info, 4)
-            and self.workgroup(info) % (self.bk // 16) == 0
+            and self.workgroup(info) % (self.bk // UNIT) == 0
         )
 
 
@@ -56,8 +59,26 @@ class PackedSubgroupTile(SubgroupTile):
     def stage_bytes(self) -> int:
         return staged(self.bm + self.bn, self.bk)
 
+    def shapes(self, info: DeviceInfo, dtype: torch.dtype) -> list[tuple[int, int, int]]:
+        return packed_shapes(info)
+
     def stages(self, threads: int, problem: Problem) -> bool:
-        return problem.dtype == torch.int8 and threads % (self.bk // 16) == 0
+        return problem.dtype == torch.int8 and threads % (self.bk // UNIT) == 0
+
+
+def packed_shapes(info: DeviceInfo) -> list[tuple[int, int, int]]:
+    """(m, n, k) of the subgroup's matrices of int8 that are read in whole units, largest first. Where none is as deep as
+    a unit, those of free dimensions (NV_cooperative_matrix2; Mesa's lavapipe)."""
+    fixed = [shape for shape in shapes(info, torch.int8) if shape[2] % UNIT == 0]
+    free = {
+        (shape.m, shape.n, UNIT)
+        for shape in info.cooperative_shapes
+        if shape.flexible
+        and not shape.saturating
+        and (shape.scope, shape.a, shape.b, shape.c, shape.result) == ("subgroup", "int8", "int8", "int32", "int32")
+        and shape.m % 8 == shape.n % 8 == UNIT % shape.k == 0
+    }
+    return fixed or sorted(free, reverse=True)
 
 
 def has_dot_product(info: DeviceInfo) -> bool:
@@ -67,7 +88,7 @@ def has_dot_product(info: DeviceInfo) -> bool:
 
 def staged(rows: int, bk: int) -> int:
     """Bytes of shared memory for ``bk`` terms of so many rows and columns."""
-    return rows * (bk // 16 + 1) * 16
+    return rows * (bk // UNIT + 1) * UNIT
 
 
 SUBGROUP = (
@@ -114,4 +135,4 @@ PACKED = tuple(
 
 def matrices(info: DeviceInfo) -> list[CooperativeTile]:
     """Tiles on matrix hardware, with the shapes that ``info`` has."""
-    return [*WORKGROUP, *shaped(SUBGROUP, shapes(info, torch.int8))]
+    return [*WORKGROUP, *shaped(SUBGROUP, packed_shapes(info))]

@@ -8,6 +8,7 @@ devices keep Inductor's own lowerings.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -24,8 +25,9 @@ from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
 from . import skinny
-from .choose import choose
-from .problem import Problem, describe
+from .choose import best, choose
+from .mixed import converted_weights
+from .problem import MOST_ROWS, Problem, describe
 from .tiles import BlockTile, DirectTile, Tile
 
 aten = torch.ops.aten
@@ -159,7 +161,17 @@ def _zeros(a: TensorBox, b: TensorBox, dtype: torch.dtype | None = None) -> Tens
 
 def mm(a: TensorBox, b: TensorBox, *, layout: Any = None) -> TensorBox:
     """aten.mm and aten.bmm: [M, K] @ [K, N] or [B, M, K] @ [B, K, N], any strides, every dtype of types.py."""
-    return _zeros(a, b) if _empty(a, b) else _product(a, b)
+    if _empty(a, b):
+        return _zeros(a, b)
+    weights = converted_weights(b)
+    if weights is not None:
+        left = laid_out(a)
+        problem = replace(describe(left, weights), weights=weights.get_dtype())
+        tile = best(context.get().info, problem, skinny.SkinnyTile) if problem.m <= min(MOST_ROWS, problem.n) else None
+        if tile is not None:
+            size = [*left.get_size()[:-1], weights.get_size()[-1]]
+            return computed(left, weights, size, tile, functools.partial(plan, tile=tile, problem=problem))
+    return _product(a, b)
 
 
 def int_mm(a: TensorBox, b: TensorBox, *, layout: Any = None) -> TensorBox:

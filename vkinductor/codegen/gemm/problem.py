@@ -36,6 +36,8 @@ class Problem:
     b_contiguous: str = "n"
     a_width: int = 1
     b_width: int = 1
+    # Of B in memory, where it is another than that of the product: each element is converted when it is loaded.
+    weights: torch.dtype | None = None
 
     @property
     def accumulator_bytes(self) -> int:
