@@ -30,7 +30,7 @@ def _has_component(info: DeviceInfo, dtype: torch.dtype) -> bool:
 
 @dataclass(frozen=True)
 class CooperativeTile(BlockTile):
-    """Blocks of operands of 8 or 16 bits with sums of 32. ``emulated``: by plain invocations, for tests on any device."""
+    """Blocks of 8 or 16-bit operands with 32-bit sums. ``emulated``: by plain invocations, for tests on any device."""
 
     emulated: int = field(default=0, kw_only=True)
 

@@ -67,7 +67,7 @@ class PackedSubgroupTile(SubgroupTile):
 
 
 def packed_shapes(info: DeviceInfo) -> list[tuple[int, int, int]]:
-    """(m, n, k) of the subgroup's matrices of int8 that are read in whole units, largest first. Where none is as deep as
+    """(m, n, k) of the matrices of int8 that a subgroup reads in whole units, largest first. Where none is as deep as
     a unit, those of free dimensions (NV_cooperative_matrix2; Mesa's lavapipe)."""
     fixed = [shape for shape in shapes(info, torch.int8) if shape[2] % UNIT == 0]
     free = {
