@@ -22,7 +22,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-MIRROR = "http://deb.debian.org/debian"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
 
@@ -54,6 +53,18 @@ DRIVERS = {
 }
 
 
+def mirror() -> str:
+    """Where this machine gets Debian's packages."""
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    found = [uri for uri in listed.stdout.split() if uri.rstrip("/").endswith("/debian")]
+    if not found:
+        raise SystemExit("apt knows no mirror of Debian: this tool unpacks Debian's packages")
+    return found[0].rstrip("/")
+
+
 def unpacked(driver: Driver, folder: Path) -> Path:
     """The folder with the driver's files, fetched if it is not there yet."""
     root = folder / "root"
@@ -61,8 +72,9 @@ def unpacked(driver: Driver, folder: Path) -> Path:
         return root
     for name in ("lists/partial", "archives/partial", "debs"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    base = "" if driver.whole or driver.suite == "bookworm" else f"deb [signed-by={KEYRING}] {MIRROR} bookworm main\n"
-    (folder / "sources.list").write_text(f"{base}deb [signed-by={KEYRING}] {MIRROR} {driver.suite} main\n")
+    debian = f"deb [signed-by={KEYRING}] {mirror()}"
+    base = "" if driver.whole or driver.suite == "bookworm" else f"{debian} bookworm main\n"
+    (folder / "sources.list").write_text(f"{base}{debian} {driver.suite} main\n")
     # What is already installed counts, unless the driver brings a C library that all of it must go with.
     status = "" if driver.whole else 'Dir::State::status "/var/lib/dpkg/status";\n'
     (folder / "status").touch()

@@ -150,10 +150,11 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
     """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory."""
     assert isinstance(tile, (BlockTile, TiledTile))
     known = (
-        replace(tile, splits=1, shape=SubgroupTile.shape) if isinstance(tile, SubgroupTile) else replace(tile, splits=1)
+        replace(tile, splits=1, shape=type(tile).shape) if isinstance(tile, SubgroupTile) else replace(tile, splits=1)
     )
     # Of the multiply-adds that a unit does in a nanosecond.
-    rate = _MEASURED.get(known, 20.0) * 500 / _MEASURED_UNITS
+    filled = integer.rate(problem, known) if problem.dtype == torch.int8 else _MEASURED.get(known, 20.0)
+    rate = filled * 500 / _MEASURED_UNITS
     waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
     time = waves * tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + _LAUNCH_NS
     if tile.splits > 1:

@@ -14,7 +14,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .cooperative import CooperativeTile, SubgroupTile, WorkgroupTile, shaped, shapes
 from .problem import Problem
-from .tiles import BlockTile
+from .tiles import BlockTile, TiledTile
 
 # The GLSL extension of dotPacked4x8EXT.
 DOT_PRODUCT = "GL_EXT_integer_dot_product"
@@ -136,3 +136,50 @@ PACKED = tuple(
 def matrices(info: DeviceInfo) -> list[CooperativeTile]:
     """Tiles on matrix hardware, with the shapes that ``info`` has."""
     return [*WORKGROUP, *shaped(SUBGROUP, packed_shapes(info))]
+
+
+# TOP/s with which a tile fills an H200, both operands contiguous in k, as choose.py has it of halves and floats. What was
+# not measured there stands in the ratio of halves.
+_MEASURED: dict[BlockTile | TiledTile, float] = {
+    WorkgroupTile(128, 256, 128): 614,
+    WorkgroupTile(128, 256, 64): 529,
+    WorkgroupTile(256, 128, 128): 229,
+    WorkgroupTile(128, 128, 128): 567,
+    WorkgroupTile(128, 128, 64): 352,
+    WorkgroupTile(64, 128, 128, threads=128): 483,
+    WorkgroupTile(64, 64, 128, threads=128): 280,
+    WorkgroupTile(32, 128, 128, threads=128): 300,
+    WorkgroupTile(32, 64, 128, threads=128): 240,
+    PackedSubgroupTile(128, 256, 64, 64, 64): 422,
+    PackedSubgroupTile(256, 128, 64, 64, 64): 427,
+    PackedSubgroupTile(128, 128, 128, 64, 64): 586,
+    PackedSubgroupTile(128, 128, 64, 64, 64): 460,
+    PackedSubgroupTile(128, 128, 64, 64, 32): 301,
+    PackedSubgroupTile(64, 128, 128, 32, 64): 448,
+    PackedSubgroupTile(64, 128, 64, 32, 64): 380,
+    PackedSubgroupTile(64, 64, 128, 32, 32): 370,
+    PackedSubgroupTile(64, 64, 64, 32, 32): 310,
+    PackedSubgroupTile(32, 128, 128, 32, 32): 310,
+    PackedSubgroupTile(32, 64, 128, 16, 32): 270,
+    PackedSubgroupTile(16, 128, 128, 16, 32): 210,
+    PackedSubgroupTile(32, 32, 64, 16, 16): 140,
+    PackedTile(128, 128, 64, 8, 8): 97,
+    PackedTile(128, 128, 32, 8, 8): 90,
+    PackedTile(128, 64, 64, 8, 4): 80,
+    PackedTile(64, 64, 64, 4, 4): 65,
+    PackedTile(32, 64, 64, 4, 4): 60,
+    PackedTile(32, 32, 64, 4, 4): 55,
+}
+# What is left of that where an operand has its terms in rows: matrices of workgroups turn them for each product, the
+# others once for each stage.
+_TURNED = {WorkgroupTile: 0.38, PackedSubgroupTile: 0.75, PackedTile: 0.93}
+# Of dot products, what single ones do.
+_SINGLE = 0.25
+
+
+def rate(problem: Problem, tile: BlockTile | TiledTile) -> float:
+    """TOP/s with which ``tile`` (of one part, its shape left open) fills an H200."""
+    dot = replace(tile, dot=True) if isinstance(tile, PackedTile) else tile
+    known = _MEASURED.get(dot, 10.0) * (1.0 if dot == tile else _SINGLE)
+    turned = problem.a_contiguous == "m" or problem.b_contiguous == "n"
+    return known * (_TURNED.get(type(tile), 1.0) if turned else 1.0)
