@@ -159,6 +159,8 @@ def summary(log: str) -> str:
         kinds = ("passed", "failed|errors?", "skipped")
         counts = [sum(int(n) for n in re.findall(rf"(\d+) (?:{kind})", last[-1])) for kind in kinds]
         return "/".join(map(str, counts))
+    if not re.search(r"^[.FEsx]+(?=\s|$)", log, re.M):
+        return "did not begin"
     dots = "".join(re.findall(r"^[.FEsx]+(?=\s|$)", log, re.M))
     return f"{dots.count('.')}/{dots.count('F') + dots.count('E')}/{dots.count('s')} of unfinished"
 
@@ -176,7 +178,7 @@ def main() -> int:
     print(f"\n{'passed/failed/skipped':44}" + "".join(f"{name:>16}" for name in names))
     for file in options.files:
         print(f"{file:44}" + "".join(f"{table[name][file]:>16}" for name in names))
-    return any("/0/" not in result and result != "-" for row in table.values() for result in row.values())
+    return any(not re.fullmatch(r"-|\d+/0/\d+", result) for row in table.values() for result in row.values())
 
 
 if __name__ == "__main__":
