@@ -6,11 +6,12 @@ PYTHON_IN_VENV := $(VENV)/bin/python
 PYTEST_ARGS ?= -n 2
 CONFORMANCE_ARGS ?= --log conformance.jsonl --samples 4
 
-.PHONY: help demo setup setup-dev test conformance lint format info clean
+.PHONY: help demo setup setup-dev test drivers conformance lint format info clean
 
 help:
 	@echo "make demo    a real language model through torch.compile(backend=\"vulkan\")"
 	@echo "make test    the tests (make test PYTEST_ARGS='-x tests/runtime' runs some of them)"
+	@echo "make drivers    the tests of templates on Mesa 25 and 26 and SwiftShader, unpacked into build/ (DRIVERS_ARGS)"
 	@echo "make conformance    every operator against the CPU (hours; stops and goes on; CONFORMANCE_ARGS='sin add')"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  ruff format"
@@ -28,6 +29,9 @@ demo: setup
 
 test: setup-dev
 	@$(PYTHON_IN_VENV) -m pytest $(PYTEST_ARGS)
+
+drivers: setup-dev
+	@$(PYTHON_IN_VENV) tools/drivers.py $(DRIVERS_ARGS)
 
 conformance: setup-dev
 	@$(PYTHON_IN_VENV) -m vkinductor conformance $(CONFORMANCE_ARGS)

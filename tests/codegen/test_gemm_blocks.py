@@ -1,4 +1,6 @@
-"""Products by whole tiles: floats in registers, and cooperative matrices emulated in GLSL by the same template text."""
+"""Products by whole tiles: floats in registers, and cooperative matrices emulated in GLSL by the same template text, or
+the device's own where it has them of 8 x 8 x 8 (Mesa 26's lavapipe: tools/drivers.py).
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,16 @@ import torch
 import torch.nn.functional as F
 from compiled import compiled, dispatches, name_of, on_device, same
 
+import vkinductor
 from vkinductor.codegen.gemm.choose import forced
 from vkinductor.codegen.gemm.cooperative import SubgroupTile, WorkgroupTile
+from vkinductor.codegen.gemm.problem import Problem
 from vkinductor.codegen.gemm.tiles import RegisterTile, Tile
 
 TILES: dict[str, Tile] = {
     "subgroup": SubgroupTile(16, 32, 16, 16, 16, (8, 8, 8), emulated=8),
     "workgroup": WorkgroupTile(16, 32, 16, threads=64, emulated=1),
+    "native": SubgroupTile(16, 32, 16, 16, 16, (8, 8, 8)),
     "register": RegisterTile(16, 32, 8, 4, 4),
 }
 TOLERANCE = {
@@ -28,6 +33,14 @@ TOLERANCE = {
 }
 
 kinds = pytest.mark.parametrize("kind", TILES)
+
+
+@pytest.fixture(autouse=True)
+def _shapes(request: pytest.FixtureRequest) -> None:
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    problem = Problem(1, 16, 32, 16, params.get("dtype", torch.float16))
+    if params.get("kind") == "native" and not TILES["native"].fits(vkinductor.device_info(), problem):
+        pytest.skip("the device has no such matrices")
 
 
 def operands(dtype: torch.dtype, *shapes: tuple[int, ...]) -> list[torch.Tensor]:

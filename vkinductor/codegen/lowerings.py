@@ -18,7 +18,7 @@ from vkinductor.device import operators
 from . import attention, channels, ctc, library_operators, loop_limit, scatters
 from .attention import flex
 from .convolution import convolution, convolution_backward
-from .gemm import addmm, mm
+from .gemm import addmm, int_mm, mm
 from .log_sums import logcumsumexp
 from .sorting import sort, sort_stable
 
@@ -29,6 +29,7 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
     aten.bmm: mm,
     aten.addmm: addmm,
     aten.baddbmm: addmm,
+    aten._int_mm: int_mm,
     aten.convolution: convolution,
     aten.logcumsumexp: logcumsumexp,
     aten.gcd.default: library_operators.gcd,

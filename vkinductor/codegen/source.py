@@ -44,6 +44,7 @@ _EXTENSIONS = (
     (re.compile(r"\bcoopmat<"), "GL_KHR_memory_scope_semantics"),
     (re.compile(r"\bcoopMat\w+NV\b"), "GL_NV_cooperative_matrix2"),
     (re.compile(r"\bbfloat16_t\b"), "GL_EXT_bfloat16"),
+    (re.compile(r"\bdotPacked4x8EXT\b"), "GL_EXT_integer_dot_product"),
     (re.compile(r"\bgl_(?:NumSubgroups|Subgroup\w+)\b"), "GL_KHR_shader_subgroup_basic"),
     (re.compile(r"\bsubgroupAdd\("), "GL_KHR_shader_subgroup_arithmetic"),
     (re.compile(r"\bsubgroupBroadcast\("), "GL_KHR_shader_subgroup_ballot"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .types import glsl_type
+from .types import convert, glsl_type
 
 # 32-bit words of a load -> GLSL type.
 _WORDS = {1: "uint", 2: "uvec2", 4: "uvec4"}
@@ -43,12 +43,31 @@ def elements(dtype: torch.dtype, width: int, name: str) -> list[str]:
     entry = glsl_type(dtype)
     if width == 1:
         return [entry.load.format(name)]
-    nwords = dtype.itemsize * width // 4
-    words = [name] if nwords == 1 else [f"{name}.{'xyzw'[i]}" for i in range(nwords)]
+    words = words_of(dtype, width, name)
     each = 4 // dtype.itemsize
     if not each:
         return [PICK[dtype].format(words[2 * i], words[2 * i + 1]) for i in range(width)]
     return [PICK[dtype].format(words[i // each], i % each) for i in range(width)]
+
+
+# An integer of 23 bits as the low end of a float of 2 ** 23 and more: on a GPU quicker than its conversion.
+_BYTE = "(uintBitsToFloat(bitfieldExtract({0} ^ 0x80808080u, 8 * {1}, 8) | 0x4b000000u) - 8388736.0)"
+
+
+def converted(stored: torch.dtype, dtype: torch.dtype, width: int, name: str) -> list[str]:
+    """GLSL of each of the ``width`` elements of dtype ``stored`` that register ``name`` holds, as ``dtype``."""
+    if stored == dtype:
+        return elements(dtype, width, name)
+    if stored == torch.int8 and width > 1 and glsl_type(dtype).register == "float":
+        words = words_of(stored, width, name)
+        return [_BYTE.format(words[i // 4], i % 4) for i in range(width)]
+    return [convert(element, stored, dtype) for element in elements(stored, width, name)]
+
+
+def words_of(dtype: torch.dtype, width: int, name: str) -> list[str]:
+    """GLSL of each 32-bit word of a load of ``width`` elements, that register ``name`` of ``load_type`` holds."""
+    count = dtype.itemsize * width // 4
+    return [name] if count == 1 else [f"{name}.{'xyzw'[i]}" for i in range(count)]
 
 
 def element(dtype: torch.dtype, words: str, v: str) -> str:

@@ -56,6 +56,8 @@ class Features:
     bfloat16_dot_product: bool = False
     bfloat16_cooperative_matrix: bool = False
     integer_dot_product: bool = False
+    # Of four signed bytes in a word, and no slower than its parts.
+    packed_dot_product_accelerated: bool = False
     # Atomics on buffers, and on shared memory.
     int64_atomics: bool = False
     shared_int64_atomics: bool = False

@@ -166,13 +166,13 @@ class _Reader:
             return DeviceInfo(index, name, kind, api_version=api, missing=missing)
         usable = min(api[:2], self.owner.api_version)
         extensions = self._extensions()
-        p11, p12, p13, late = self._properties(usable, extensions)
+        p11, p12, p13, dot, late = self._properties(usable, extensions)
         heaps, types = self._memory()
         queue = compute_queue_family(self.owner, self.handle)
         limits = self._limits(basic.limits, p11, p13, queue[1] if queue else 0)
         driver, driver_info = (ffi.string(text).decode(errors="replace") for text in (p12.driverName, p12.driverInfo))
         limits = dataclasses.replace(limits, max_loop_iterations=max_loop_iterations(driver, driver_info))
-        features = self._features(usable, extensions, p11, p12)
+        features = self._features(usable, extensions, p11, p12, dot)
         limits, features = apply_overrides(limits, features, env.limits())
         return DeviceInfo(
             index=index,
@@ -206,14 +206,15 @@ class _Reader:
         check(call(self.handle, ffi.NULL, count, items), "vkEnumerateDeviceExtensionProperties")
         return frozenset(ffi.string(items[i].extensionName).decode() for i in range(count[0]))
 
-    def _properties(self, api: tuple[int, int], extensions: frozenset[str]) -> tuple[Any, Any, Any, Any]:
-        """Vulkan 1.1, 1.2, 1.3 (or None) and cooperative-matrix-2 (or None) property structures."""
+    def _properties(self, api: tuple[int, int], extensions: frozenset[str]) -> tuple[Any, Any, Any, Any, Any]:
+        """Vulkan 1.1, 1.2, 1.3 (or None), integer-dot-product (or None) and cooperative-matrix-2 (or None) property
+        structures."""
         ffi = self.ffi
         p11 = ffi.new("VkPhysicalDeviceVulkan11Properties *")
         p11.sType = 50
         p12 = ffi.new("VkPhysicalDeviceVulkan12Properties *")
         p12.sType, p12.pNext = 52, p11
-        head, p13, late = p12, None, None
+        head, p13, dot, late = p12, None, None, None
         if api >= (1, 3):
             p13 = ffi.new("VkPhysicalDeviceVulkan13Properties *")
             p13.sType, p13.pNext = 54, head
@@ -222,6 +223,10 @@ class _Reader:
             p13 = ffi.new("VkPhysicalDeviceSubgroupSizeControlProperties *")
             p13.sType, p13.pNext = 1000225000, head
             head = p13
+        if api >= (1, 3) or "VK_KHR_shader_integer_dot_product" in extensions:
+            dot = ffi.new("VkPhysicalDeviceShaderIntegerDotProductProperties *")
+            dot.sType, dot.pNext = 1000280001, head
+            head = dot
         if "VK_NV_cooperative_matrix2" in extensions:
             late = late_ffi().new("CooperativeMatrix2Properties *")
             late.sType = COOPERATIVE_MATRIX2_PROPERTIES
@@ -230,7 +235,7 @@ class _Reader:
         properties = ffi.new("VkPhysicalDeviceProperties2 *")
         properties.sType, properties.pNext = 1000059001, head
         self.lib.vkGetPhysicalDeviceProperties2(self.handle, properties)
-        return p11, p12, p13, late
+        return p11, p12, p13, dot, late
 
     def _limits(self, raw: Any, p11: Any, p13: Any, timestamp_bits: int) -> Limits:
         # maxBufferSize is Vulkan 1.3's; before that the allocation limit is the only statement.
@@ -255,7 +260,7 @@ class _Reader:
             max_compute_workgroup_subgroups=p13.maxComputeWorkgroupSubgroups if p13 else 1 << 30,
         )
 
-    def _features(self, api: tuple[int, int], extensions: frozenset[str], p11: Any, p12: Any) -> Features:
+    def _features(self, api: tuple[int, int], extensions: frozenset[str], p11: Any, p12: Any, dot: Any) -> Features:
         chain = FeatureChain(self.ffi, api, extensions)
         self.lib.vkGetPhysicalDeviceFeatures2(self.handle, chain.head)
         values = {field: chain.read(field) for field in MEMBERS}
@@ -264,6 +269,8 @@ class _Reader:
         operations = p11.subgroupSupportedOperations
         values |= {field: in_compute and bool(operations & bit) for bit, field in _SUBGROUP_BITS.items()}
         values |= {field: bool(getattr(p12, member)) for member, field in _FLOAT_CONTROLS.items()}
+        accelerated = dot is not None and bool(dot.integerDotProduct4x8BitPackedSignedAccelerated)
+        values["packed_dot_product_accelerated"] = values["integer_dot_product"] and accelerated
         return Features(**values, host_mapping=True)
 
     def _memory(self) -> tuple[tuple[Heap, ...], tuple[MemoryType, ...]]:

@@ -3,6 +3,6 @@
 A further kind of kernel adds a tile class with its template to its own module and its candidates to ``choose.py``.
 """
 
-from .lower import addmm, mm
+from .lower import addmm, int_mm, mm
 
-__all__ = ["addmm", "mm"]
+__all__ = ["addmm", "int_mm", "mm"]

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import torch
+
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
-from . import broadcast, skinny
+from . import broadcast, integer, skinny
 from .cooperative import WORKGROUP, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, Tile, TiledTile
@@ -76,11 +78,13 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
         direct = DirectTile(tm=min(m, 4), tn=4 if m > 1 else 2, lanes=lanes, blocks=max(1, 16 // lanes))
         return [direct] if problem.computed else [*broadcast.candidates(info, problem), direct]
     few = [] if problem.computed else skinny.candidates(info, problem)
-    cooperative = [*WORKGROUP, *subgroup_tiles(info, problem.dtype)]
+    eight_bit = problem.dtype == torch.int8
+    cooperative = integer.matrices(info) if eight_bit else [*WORKGROUP, *subgroup_tiles(info, problem.dtype)]
     if few and (m <= 8 or problem.n <= MOST_ROWS or not any(tile.fits(info, problem) for tile in cooperative)):
         return few
     # Sums of nine to sixteen rows are bound by arithmetic, unless matrix hardware does it.
-    tiles = [*cooperative, *([] if few else [*REGISTER, *TILED])]
+    registers = integer.PACKED if eight_bit else REGISTER
+    tiles = [*cooperative, *([] if few else [*registers, *TILED])]
     split = [replace(tile, splits=s) for tile in tiles for s in splits(info, problem, tile)]
     return [*sorted(split, key=lambda tile: estimate(info, problem, tile)), *few]
 
@@ -113,7 +117,7 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
     """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory."""
     assert isinstance(tile, (BlockTile, TiledTile))
     # Of the multiply-adds that a unit does in a nanosecond.
-    rate = tile.tflops * 500 / _MEASURED_UNITS
+    rate = (integer.rate(problem, tile) if problem.dtype == torch.int8 else tile.tflops) * 500 / _MEASURED_UNITS
     waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
     time = waves * tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + _LAUNCH_NS
     if tile.splits > 1:

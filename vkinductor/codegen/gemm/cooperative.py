@@ -5,8 +5,9 @@ A subgroup's are those of VK_KHR_cooperative_matrix, a workgroup's those of VK_N
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._inductor.utils import ceildiv
@@ -22,13 +23,14 @@ def _has_component(info: DeviceInfo, dtype: torch.dtype) -> bool:
     features = info.features
     return features.vulkan_memory_model and (
         (dtype == torch.float16 and features.float16)
+        or (dtype == torch.int8 and features.int8)
         or (dtype == torch.bfloat16 and features.shader_bfloat16 and features.bfloat16_cooperative_matrix)
     )
 
 
 @dataclass(frozen=True)
 class CooperativeTile(BlockTile):
-    """Blocks of 16-bit operands with float sums. ``emulated``: by plain invocations, for tests on any device."""
+    """Blocks of 8 or 16-bit operands with 32-bit sums. ``emulated``: by plain invocations, for tests on any device."""
 
     emulated: int = field(default=0, kw_only=True)
 
@@ -63,6 +65,14 @@ class SubgroupTile(CooperativeTile):
         """Of shared memory for one step of both operands, at most."""
         return (self.bm + self.bn) * (self.bk // 8 + 1) * 16
 
+    def shapes(self, info: DeviceInfo, dtype: torch.dtype) -> list[tuple[int, int, int]]:
+        """Those of the device that the template takes."""
+        return shapes(info, dtype)
+
+    def stages(self, threads: int, problem: Problem) -> bool:
+        """Whether the template brings operands of the problem, in units that divide among the invocations."""
+        return problem.half and all(threads % (row // 8) == 0 for row in (self.bk, self.bm, self.bn))
+
     def chunk(self, info: DeviceInfo) -> int:
         """Columns of sums that a subgroup brings to shared memory at a time."""
         columns = self.sn
@@ -78,11 +88,10 @@ class SubgroupTile(CooperativeTile):
         threads, limits = self.workgroup(info), info.limits
         runs = self.emulated or (info.features.cooperative_matrix and _has_component(info, problem.dtype))
         return bool(
-            problem.half
-            and runs
-            and (self.emulated or self.shape in shapes(info, problem.dtype))
+            runs
+            and self.stages(threads, problem)
+            and (self.emulated or self.shape in self.shapes(info, problem.dtype))
             and self.sm % cm == 0 == self.sn % cn == self.bk % ck
-            and all(threads % (row // 8) == 0 for row in (self.bk, self.bm, self.bn))
             and threads <= min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
             and self.subgroups <= limits.max_compute_workgroup_subgroups
             and max(self.stage_bytes, self._sums_bytes(self.chunk(info))) <= limits.max_shared_memory
@@ -107,7 +116,7 @@ class WorkgroupTile(CooperativeTile):
         return self.threads
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
-        if not problem.half:
+        if problem.dtype not in COMPONENTS:
             return False
         if self.emulated:
             return self.holds(info, 4)
@@ -126,7 +135,7 @@ class WorkgroupTile(CooperativeTile):
             and _has_component(info, problem.dtype)
             and self.holds(info, 4)
             and self.threads <= info.max_cooperative_workgroup
-            and self._listed(info, problem.dtype, "float32")
+            and self._listed(info, problem.dtype, sums(problem.dtype))
         )
 
     def _listed(self, info: DeviceInfo, dtype: torch.dtype, result: str) -> bool:
@@ -143,30 +152,37 @@ class WorkgroupTile(CooperativeTile):
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         # Halves leave in a matrix of halves where there is one, else one by one.
         name, component = COMPONENTS[problem.dtype]
-        half = component if self.emulated or self._listed(info, problem.dtype, name) else ""
+        halves = problem.half and (self.emulated or self._listed(info, problem.dtype, name))
         steps = ceildiv(problem.k, self.splits * self.bk)
         whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
         return {
             **super().values(info, problem),
-            "half_result": half,
+            "half_result": component if halves else "",
             "half_storage": glsl_type(problem.dtype).storage,
             "tail": not whole and self.unroll > 1,
         }
 
 
+def sums(dtype: torch.dtype) -> str:
+    """The type of the sums of products of ``dtype``, by its name in CooperativeShape."""
+    return "int32" if dtype == torch.int8 else "float32"
+
+
 def shapes(info: DeviceInfo, dtype: torch.dtype) -> list[tuple[int, int, int]]:
-    """(m, n, k) of the subgroup's matrices of ``dtype`` with float sums that ``info`` has, largest first."""
-    name = COMPONENTS[dtype][0]
+    """(m, n, k) of the subgroup's matrices of ``dtype`` with 32-bit sums that ``info`` has, largest first."""
+    name, result = COMPONENTS[dtype][0], sums(dtype)
     found = {
         (shape.m, shape.n, shape.k)
         for shape in info.cooperative_shapes
-        if (shape.scope, shape.a, shape.b, shape.c, shape.result) == ("subgroup", name, name, "float32", "float32")
+        if (shape.scope, shape.a, shape.b, shape.c, shape.result) == ("subgroup", name, name, result, result)
         and not shape.flexible
         and not shape.saturating
         and shape.m % 8 == shape.n % 8 == shape.k % 8 == 0
     }
     return sorted(found, key=lambda s: (-s[0] * s[1] * s[2], s))
 
+
+_Tile = TypeVar("_Tile", bound=SubgroupTile)
 
 # Subgroup tiles, largest first; those with 16 or 32 rows are for products that have few.
 SUBGROUP = (
@@ -209,8 +225,13 @@ def subgroup_tiles(info: DeviceInfo, dtype: torch.dtype) -> list[SubgroupTile]:
     """SUBGROUP with the largest shape of the device that divides each."""
     if dtype not in COMPONENTS:
         return []
+    return shaped(SUBGROUP, shapes(info, dtype))
+
+
+def shaped(tiles: Sequence[_Tile], of_device: Sequence[tuple[int, int, int]]) -> list[_Tile]:
+    """``tiles`` with the first of the device's shapes that divides each."""
     found = []
-    for tile in SUBGROUP:
-        fitting = [s for s in shapes(info, dtype) if tile.sm % s[0] == 0 == tile.sn % s[1] == tile.bk % s[2]]
+    for tile in tiles:
+        fitting = [s for s in of_device if tile.sm % s[0] == 0 == tile.sn % s[1] == tile.bk % s[2]]
         found += [replace(tile, shape=shape) for shape in fitting[:1]]
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -25,8 +26,9 @@ from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
 from . import broadcast, skinny
-from .choose import chosen, computed_operands
-from .problem import Problem, describe
+from .choose import best, chosen, computed_operands
+from .mixed import converted_weights
+from .problem import MOST_ROWS, Problem, describe
 from .prologue import Functions, Prologue, functions, prologue
 from .tiles import BlockTile, DirectTile, RegisterTile, Tile
 
@@ -66,7 +68,7 @@ def block_operand(kernel: VulkanTemplateKernel, position: int, name: str, tile: 
     k_inner = brought["along"] == "k"
     return {
         **brought,
-        "width": min(problem.a_width if name == "a" else problem.b_width, 8),
+        "width": problem.a_width if name == "a" else problem.b_width,
         "address": kernel.address(position),
         "batch_stride": kernel.size(batch),
         "inner_stride": kernel.size(of_k if k_inner else of_other),
@@ -118,13 +120,14 @@ def plan(
     m, k, n = a.get_size()[-2], a.get_size()[-1], b.get_size()[-1]
     dtype = upcast_compute_type(kernel.node.get_dtype())
     made: list[Functions] = []
-    values = {
+    values: dict[str, Any] = {
         "m": kernel.size(m),
         "n": kernel.size(n),
         "k": kernel.size(k),
         "batch": kernel.size(batch),
         "accumulator": glsl_type(dtype).register,
         "zero": literal(0, dtype),
+        "wrap": glsl_type(dtype).wrap,
         "n_width": next(width for width in (8, 4, 2, 1) if divides(width, n)),
         "prologues": made,
         **tile.values(kernel.device_info, problem),
@@ -161,8 +164,8 @@ def _operands(a: TensorBox, b: TensorBox) -> tuple[Any, Any]:
     return left, right
 
 
-def _product(a: TensorBox, b: TensorBox) -> TensorBox:
-    """The template node of a @ b over [M, N] or [batch, M, N]."""
+def _product(a: TensorBox, b: TensorBox, dtype: torch.dtype | None = None) -> TensorBox:
+    """The template node of a @ b over [M, N] or [batch, M, N], in a's dtype if none is given."""
     left, right = _operands(a, b)
     size = [*left.get_size()[:-1], right.get_size()[-1]]
     if len(size) == 3:
@@ -174,7 +177,7 @@ def _product(a: TensorBox, b: TensorBox) -> TensorBox:
     made = (left if isinstance(left, Prologue) else None, right if isinstance(right, Prologue) else None)
     make = functools.partial(plan, tile=tile, problem=problem, operands=made)
     uses = sum((s for operand in made if operand is not None for s in operand.size), sympy.S.Zero)
-    return computed(inputs, size, a.get_dtype(), tile, make, uses=uses, affords=affords)
+    return computed(inputs, size, dtype or a.get_dtype(), tile, make, uses=uses, affords=affords)
 
 
 def computed(
@@ -190,12 +193,17 @@ def computed(
     """The template node of plan ``make`` over laid out inputs: ``size`` in ``dtype``; with splits, their sum."""
     parts, whole = dtype, size
     if tile.splits > 1:
-        parts, whole = torch.float32, [sympy.Integer(tile.splits), *size]
+        parts, whole = upcast_sum(dtype), [sympy.Integer(tile.splits), *size]
     output = FixedLayout(inputs[0].get_device(), parts, whole, FlexibleLayout.contiguous_strides(whole))
     fuses = tile.splits == 1
     node = VulkanTemplateBuffer(output, inputs, make, name=name, fuses=fuses, uses=uses, affords=affords)
     made = TensorBox.create(node)
     return made if fuses else _sum(made, tile.splits, size, dtype)
+
+
+def upcast_sum(dtype: torch.dtype) -> torch.dtype:
+    """What a part of a sum is kept in until it is added to the others."""
+    return torch.float32 if dtype.is_floating_point else torch.int32
 
 
 def _sum(parts: TensorBox, count: int, size: list[Any], dtype: torch.dtype) -> TensorBox:
@@ -217,14 +225,34 @@ def _empty(a: TensorBox, b: TensorBox) -> bool:
     return any(V.graph.sizevars.statically_known_equals(s, 0) for s in [*a.get_size(), *b.get_size()])
 
 
-def _zeros(a: TensorBox, b: TensorBox) -> TensorBox:
+def _zeros(a: TensorBox, b: TensorBox, dtype: torch.dtype | None = None) -> TensorBox:
     size = [*a.get_size()[:-1], b.get_size()[-1]]
-    return lowering.full(size, 0, dtype=a.get_dtype(), device=a.get_device())
+    return lowering.full(size, 0, dtype=dtype or a.get_dtype(), device=a.get_device())
 
 
 def mm(a: TensorBox, b: TensorBox, *, layout: Any = None) -> TensorBox:
     """aten.mm and aten.bmm: [M, K] @ [K, N] or [B, M, K] @ [B, K, N], any strides, every dtype of types.py."""
-    return _zeros(a, b) if _empty(a, b) else _product(a, b)
+    if _empty(a, b):
+        return _zeros(a, b)
+    weights = converted_weights(b)
+    if weights is not None:
+        left = laid_out(a)
+        problem = replace(describe(left, weights), weights=weights.get_dtype())
+        tile = best(context.get().info, problem, skinny.SkinnyTile) if problem.m <= min(MOST_ROWS, problem.n) else None
+        if tile is not None:
+            size = [*left.get_size()[:-1], weights.get_size()[-1]]
+            make = functools.partial(plan, tile=tile, problem=problem, operands=(None, None))
+            return computed([left, weights], size, a.get_dtype(), tile, make)
+    return _product(a, b)
+
+
+def int_mm(a: TensorBox, b: TensorBox, *, layout: Any = None) -> TensorBox:
+    """aten._int_mm: int8 [M, K] @ int8 [K, N] in int32; a may be uint8."""
+    if _empty(a, b):
+        return _zeros(a, b, torch.int32)
+    if a.get_dtype() != torch.int8:
+        a, b = (lowering.to_dtype(x, torch.int32) for x in (a, b))
+    return _product(a, b, torch.int32)
 
 
 def addmm(

@@ -40,6 +40,8 @@ class Problem:
     b_width: int = 1
     a_operations: int = 0
     b_operations: int = 0
+    # Of B in memory, where it is another than that of the product: each element is converted when it is loaded.
+    weights: torch.dtype | None = None
 
     @property
     def computed(self) -> bool:

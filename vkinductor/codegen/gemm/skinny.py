@@ -20,7 +20,8 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 from .. import loop_limit
 from ..template_kernel import VulkanTemplateKernel
 from ..types import glsl_type, literal
-from ..vectors import elements, load_type, narrowest
+from ..vectors import converted, elements, load_type, narrowest, words_of
+from .integer import has_dot_product
 from .problem import MOST_ROWS, Problem
 from .tiles import Tile
 
@@ -44,6 +45,7 @@ class Skinny:
     columns: bool
     width: int
     x_width: int
+    weights: torch.dtype
 
     @property
     def register(self) -> str:
@@ -61,14 +63,15 @@ def skinny(problem: Problem) -> Skinny:
     a, b = (problem.a_contiguous, problem.a_width), (problem.b_contiguous, problem.b_width)
     (x, x_width), (w, width) = (b, a) if swapped else (a, b)
     columns = w not in ("k", "")
-    width, x_width = narrowest(problem.dtype, width), x_width if x == "k" else 1
+    weights = problem.weights or problem.dtype
+    width, x_width = narrowest(weights, width), x_width if x == "k" else 1
     if columns:
         # Every column of a load has sums for all rows.
         while width > 1 and width * m > _MOST_SUMS:
-            width = narrowest(problem.dtype, width // 2)
+            width = narrowest(weights, width // 2)
     else:
         x_width = min(x_width, width)
-    return Skinny(swapped, m, n, problem.k, problem.dtype, columns, width, narrowest(problem.dtype, x_width))
+    return Skinny(swapped, m, n, problem.k, problem.dtype, columns, width, narrowest(problem.dtype, x_width), weights)
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ class GemvTile(SkinnyTile):
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
         view = skinny(problem)
-        words = -(-view.width * problem.dtype.itemsize // 4)
+        words = -(-view.width * view.weights.itemsize // 4)
         return (
             view.m <= MOST_ROWS
             and not view.columns
@@ -171,7 +174,7 @@ class GemvColumnsTile(SkinnyTile):
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
         view = skinny(problem)
-        words = -(-view.width * problem.dtype.itemsize // 4)
+        words = -(-view.width * view.weights.itemsize // 4)
         return (
             view.m <= MOST_ROWS
             and view.columns
@@ -229,8 +232,8 @@ def _rows(problem: Problem, view: Skinny) -> GemvTile:
 def _columns(problem: Problem, view: Skinny) -> GemvColumnsTile:
     # 128 bytes of a row of weights (H200, independent launches: 3.9 TB/s; 64 bytes: 3.1-3.6), 64 where that would leave
     # most of a large card without a workgroup.
-    load = view.width * problem.dtype.itemsize
-    wide = problem.batch * view.n * problem.dtype.itemsize >= 48 * 128
+    load = view.width * view.weights.itemsize
+    wide = problem.batch * view.n * view.weights.itemsize >= 48 * 128
     lanes = max(1, min(32, (128 if wide else 64) // load))
     most = 256 if view.m < 8 else 128
     threads = min(most, max(64, lanes * _power_of_two_at_most(-(-view.k // 8))))
@@ -240,6 +243,7 @@ def _columns(problem: Problem, view: Skinny) -> GemvColumnsTile:
 def plan(kernel: VulkanTemplateKernel, tile: SkinnyTile, problem: Problem) -> tuple[str, dict[str, Any], Any]:
     """The template of ``tile``, its context, and the number of workgroups."""
     view, inputs = skinny(problem), kernel.inputs
+    wrap = glsl_type(kernel.node.get_dtype()).wrap
     a_size, b_size = inputs[0].get_size(), inputs[1].get_size()
     batch = a_size[0] if len(a_size) == 3 else sympy.S.One
     few, many, k = a_size[-2], b_size[-1], a_size[-1]
@@ -253,6 +257,7 @@ def plan(kernel: VulkanTemplateKernel, tile: SkinnyTile, problem: Problem) -> tu
         "n": kernel.size(many),
         "k": kernel.size(k),
         "batch": kernel.size(batch),
+        "wrapped": f"{wrap}(sum)",
         "swapped": view.swapped,
         "x_strides": [_offset(kernel, s) for s in strides[x]],
         "w_strides": [_offset(kernel, s) for s in strides[w]],
@@ -299,13 +304,15 @@ def _types(info: DeviceInfo, tile: SkinnyTile, view: Skinny) -> dict[str, Any]:
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
         "accumulator": view.register,
         "zero": literal(0, dtype),
-        "wrapped": f"{entry.wrap}(sum)" if entry.wrap else "sum",
-        "w_type": load_type(dtype, width),
+        "w_type": load_type(view.weights, width),
         "x_type": load_type(dtype, x_width),
-        "w_buffer": f"Buffer_{load_type(dtype, width)}",
+        "w_buffer": f"Buffer_{load_type(view.weights, width)}",
         "x_buffer": f"Buffer_{load_type(dtype, x_width)}",
         "x_scalar": entry.buffer,
-        "w_elements": lambda name: elements(dtype, width, name),
+        "dot": dtype == torch.int8 and min(width, x_width) >= 4 and not view.columns and has_dot_product(info),
+        "w_words": lambda name: words_of(dtype, width, name),
+        "x_words": lambda name: words_of(dtype, x_width, name),
+        "w_elements": lambda name: converted(view.weights, dtype, width, name),
         "x_elements": lambda name: elements(dtype, x_width, name),
         "x_element": entry.load.format,
     }

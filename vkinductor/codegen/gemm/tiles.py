@@ -132,8 +132,12 @@ class BlockTile(Tile):
         return {**super().values(info, problem), **more, "splits_whole": whole}
 
 
-# dtype -> (name in CooperativeShape, GLSL type)
-COMPONENTS = {torch.float16: ("float16", "float16_t"), torch.bfloat16: ("bfloat16", "bfloat16_t")}
+# dtype of operands -> (name in CooperativeShape, GLSL type)
+COMPONENTS = {
+    torch.float16: ("float16", "float16_t"),
+    torch.bfloat16: ("bfloat16", "bfloat16_t"),
+    torch.int8: ("int8", "int8_t"),
+}
 
 
 @dataclass(frozen=True)
