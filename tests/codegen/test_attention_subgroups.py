@@ -144,6 +144,6 @@ def test_matrices_only_of_what_the_device_multiplies():
         card((16, 16, 16)),
         card((16, 16, 16), cooperative_matrix2_conversions=True, cooperative_matrix2_reductions=True),
     )
-    tile = SubgroupTile(4, 32)
+    tile = SubgroupTile(4, 64)
     stages = [tile.context(info, problem(64), "forward")["stage"] for info in (plain, converts)]
     assert stages[0] > stages[1]
