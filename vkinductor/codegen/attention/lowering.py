@@ -17,6 +17,8 @@ from vkinductor.runtime import context
 
 from .decode import decode, tile_of
 from .problem import Problem, address, heads_inside, operands, strides
+from .subgroups import SubgroupTile
+from .subgroups import tile_of as subgroup_tile
 from .tiles import FmaTile, WorkgroupTile, chosen, fma_tile, matrices, padded, workgroup_tile
 
 
@@ -41,44 +43,54 @@ def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> 
     return "attention_forward.glsl.jinja", values, groups
 
 
-def _plan_workgroup(
-    kernel: VulkanTemplateKernel, problem: Problem, tile: WorkgroupTile
-) -> tuple[str, dict[str, Any], Any]:
+def _matrix_values(kernel: VulkanTemplateKernel, problem: Problem) -> dict[str, Any]:
+    """What both templates on matrices are told of a problem and its operands."""
     masked = bool(problem.mask)
     node = kernel.node
     layouts = [x.get_layout() for x in (*kernel.inputs[:3], node)]
     names = [kernel.args.input(x.get_name()) for x in kernel.inputs[:3]] + [kernel.args.output(node.get_name())]
     kernel.written.add(names[3])
     known = sympy.sympify(problem.scale)
+    return problem.context(kernel) | {
+        # A maximum of products is one of scores where the scale is positive.
+        "premultiplied": masked or bool(known.free_symbols) or not known > 0,
+        **{
+            f"address_{x}": functools.partial(address, kernel, name, layout)
+            for x, name, layout in zip(("q", "k", "v", "out"), names, layouts, strict=True)
+        },
+        "load_mask": kernel.operand(3) if masked else None,
+        "store_lse": kernel.result(3 + masked),
+        "q_strides": strides(kernel, 0),
+        "k_strides": strides(kernel, 1),
+        "v_strides": strides(kernel, 2),
+        "out_strides": [kernel.size(s) for s in layouts[3].stride],
+        "mask_strides": strides(kernel, 3) if masked else None,
+    }
+
+
+def _plan_workgroup(
+    kernel: VulkanTemplateKernel, problem: Problem, tile: WorkgroupTile
+) -> tuple[str, dict[str, Any], Any]:
     rows = tile.bq * max(1, tile.teams)
     rows_fit = divides(rows, problem.queries), divides(tile.bk, problem.keys)
     columns_fit = padded(problem.width) == problem.width, padded(problem.width_v) == problem.width_v
-    values = (
-        problem.context(kernel)
-        | matrices(problem, tile, [*kernel.inputs[:3], node])
-        | {
-            # A maximum of products is one of scores where the scale is positive.
-            "premultiplied": masked or bool(known.free_symbols) or not known > 0,
-            "whole": {
-                "q": rows_fit[0] and columns_fit[0],
-                "k": rows_fit[1] and columns_fit[0],
-                "v": rows_fit[1] and columns_fit[1],
-                "o": rows_fit[0] and columns_fit[1],
-            },
-            **{
-                f"address_{x}": functools.partial(address, kernel, name, layout)
-                for x, name, layout in zip(("q", "k", "v", "out"), names, layouts, strict=True)
-            },
-            "load_mask": kernel.operand(3) if masked else None,
-            "store_lse": kernel.result(3 + masked),
-            "q_strides": strides(kernel, 0),
-            "k_strides": strides(kernel, 1),
-            "v_strides": strides(kernel, 2),
-            "out_strides": [kernel.size(s) for s in layouts[3].stride],
-            "mask_strides": strides(kernel, 3) if masked else None,
-        }
-    )
-    return "attention_workgroup.glsl.jinja", values, problem.batch * problem.heads * ceildiv(problem.queries, rows)
+    whole = {
+        "q": rows_fit[0] and columns_fit[0],
+        "k": rows_fit[1] and columns_fit[0],
+        "v": rows_fit[1] and columns_fit[1],
+        "o": rows_fit[0] and columns_fit[1],
+    }
+    values = _matrix_values(kernel, problem) | matrices(problem, tile, [*kernel.inputs[:3], kernel.node])
+    groups = problem.batch * problem.heads * ceildiv(problem.queries, rows)
+    return "attention_workgroup.glsl.jinja", values | {"whole": whole}, groups
+
+
+def _plan_subgroup(
+    kernel: VulkanTemplateKernel, problem: Problem, tile: SubgroupTile
+) -> tuple[str, dict[str, Any], Any]:
+    values = _matrix_values(kernel, problem) | tile.context(kernel.device_info, problem, "forward")
+    groups = problem.batch * problem.heads * ceildiv(problem.queries, tile.rows)
+    return "attention_subgroup.glsl.jinja", values | {"whole": divides(tile.bk, problem.keys)}, groups
 
 
 def _empty(size: Any, dtype: torch.dtype, device: Any) -> Any:
@@ -99,14 +111,17 @@ def forward(
     layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
     with chosen(problem):
         few = tile_of(info, problem, *inputs[:3])
-        whole, plain = workgroup_tile(info, problem, inputs[:3]), fma_tile(info, problem)
+        small, whole = subgroup_tile(info, problem, inputs[:3]), workgroup_tile(info, problem, inputs[:3])
+        plain = fma_tile(info, problem)
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse
-    if whole is not None:
+    if small is not None:
+        plan = functools.partial(_plan_subgroup, problem=problem, tile=small)
+    elif whole is not None:
         plan = functools.partial(_plan_workgroup, problem=problem, tile=whole)
     else:
         plan = functools.partial(_plan_fma, problem=problem, tile=plain)
     results = [realized(lse)]
-    fuses = whole is None
+    fuses = small is None and whole is None
     out = VulkanTemplateBuffer(layout, [*inputs, *results], plan, name="attention", also=results, fuses=fuses)
     return TensorBox.create(out), lse

@@ -17,6 +17,9 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .problem import Problem
 
+# What GLSL calls halves that matrices multiply.
+ELEMENTS = {torch.float16: "float16_t", torch.bfloat16: "bfloat16_t"}
+
 
 @dataclass(frozen=True)
 class FmaTile:
@@ -118,7 +121,9 @@ tuned: Callable[[Problem], dict[str, Any]] | None = None
 
 def chosen(problem: Problem) -> AbstractContextManager[Any]:
     """Inside, ``problem`` takes the tile that measurement chose, unless a tile is forced."""
-    forced = any(heuristics.forced(f"attention_{kind}") is not None for kind in ("decode", "workgroup", "tile"))
+    forced = any(
+        heuristics.forced(f"attention_{kind}") is not None for kind in ("decode", "subgroup", "workgroup", "tile")
+    )
     return heuristics.override(**({} if forced or tuned is None else tuned(problem)))
 
 
@@ -154,7 +159,7 @@ def matrices(problem: Problem, tile: WorkgroupTile, tensors: list[Any]) -> dict[
         "stage": bool(tile.stage and tile.teams and wide and problem.width % 16 == 0 and problem.width_v % 16 == 0),
         "padded": padded(problem.width),
         "padded_v": padded(problem.width_v),
-        "element": "float16_t" if problem.dtype == torch.float16 else "bfloat16_t",
+        "element": ELEMENTS[problem.dtype],
         "align": WIDEST if wide else 2,
     }
 

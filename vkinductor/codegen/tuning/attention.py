@@ -15,7 +15,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import heuristics
 from ..alignment import WIDEST
-from ..attention import decode, tiles
+from ..attention import decode, subgroups, tiles
 from ..attention.problem import Problem
 from ..compat import size_hint
 from . import compare
@@ -29,19 +29,21 @@ _TOLERANCE = {
     torch.bfloat16: (2e-2, 2e-2),
     torch.float32: (1e-5, 1e-4),
 }
+# Templates that a tile of their own is forced for; the other one's is forced by its place.
+_KINDS = ("decode", "subgroup", "workgroup")
 _SIZES = ("batch", "heads", "groups", "queries", "keys")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A template ("decode", "workgroup" or "fma") and its tile."""
+    """A template ("decode", "subgroup", "workgroup" or "fma") and its tile."""
 
     template: str
     tile: Any
 
     def settings(self) -> dict[str, Any]:
         """What ``heuristics.override`` takes for it."""
-        chosen: dict[str, Any] = {"attention_decode": False, "attention_workgroup": False}
+        chosen: dict[str, Any] = dict.fromkeys((f"attention_{kind}" for kind in _KINDS), False)
         if self.template == "fma":
             return {**chosen, "attention_tile": tiles.FMA_TILES.index(self.tile)}
         return {**chosen, f"attention_{self.template}": self.tile}
@@ -69,6 +71,7 @@ class Attention:
             ]
             found += [Candidate("decode", t) for t in decode.TILES if t.fits(info, rows, width, lanes)]
         if problem.dtype in (torch.float16, torch.bfloat16):
+            found += [Candidate("subgroup", t) for t in subgroups.fitting(info, problem, "forward")]
             both = [dataclasses.replace(t, hold=hold) for t in tiles.WORKGROUP_TILES for hold in (True, False)]
             found += [Candidate("workgroup", t) for t in both if t.fits(info, problem.dtype, width, width_v)]
         found += [Candidate("fma", t) for t in tiles.FMA_TILES if t.fits(info, width_v)]
@@ -78,6 +81,9 @@ class Attention:
         few = decode.tile_with(info, problem, _lanes(problem))
         if few is not None:
             return Candidate("decode", few)
+        small = subgroups.tile_of(info, problem, ())
+        if small is not None:
+            return Candidate("subgroup", small)
         whole = tiles.workgroup_tile(info, problem, ())
         return Candidate("fma", tiles.fma_tile(info, problem)) if whole is None else Candidate("workgroup", whole)
 
