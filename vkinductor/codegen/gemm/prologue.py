@@ -21,9 +21,9 @@ from torch._inductor.utils import upcast_compute_type
 from torch._inductor.virtualized import V
 
 from ..kernel import GlslCSE
-from ..ops import as_dtype
+from ..ops import as_dtype, round_to_half
 from ..pending import lines_of
-from ..template_kernel import VulkanTemplateKernel
+from ..template_kernel import HALVES, VulkanTemplateKernel
 from ..types import glsl_type
 from ..vectorize import Dimension, scalar, vectorize
 
@@ -43,8 +43,11 @@ _VIEWS = frozenset(
         aten.select,
     }
 )
-# Loads from anywhere, branches and random numbers stay kernels of their own.
-_REFUSED = frozenset({"indirect_indexing", "masked", "load_seed", "rand", "randn", "randint64", "bucketize"})
+# Loads from anywhere, branches, random numbers and positions as values (whose ranges Inductor finds in loop bodies) stay
+# kernels of their own.
+_REFUSED = frozenset(
+    {"indirect_indexing", "masked", "load_seed", "rand", "randn", "randint64", "bucketize", "index_expr", "value_expr"}
+)
 # Positions of an element: (batch, row, column).
 _POSITIONS = tuple(sympy.Symbol(name, integer=True, nonnegative=True) for name in ("batch", "row", "column"))
 _MOST_OPERATIONS = 40
@@ -146,6 +149,8 @@ def functions(kernel: VulkanTemplateKernel, operand: Prologue, name: str, width:
     try:
         with kernel, kernel.swap_buffers(body):
             result = as_dtype(operand.load([*_POSITIONS[-len(operand.size) :]]), dtype)
+            if operand.dtype in HALVES:
+                result = round_to_half(result, operand.dtype)  # as it would be in memory
     finally:
         kernel.cse, kernel.narrow = kept
     lines, accesses = lines_of(body), list(kernel.accesses.values())
