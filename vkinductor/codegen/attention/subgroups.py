@@ -69,7 +69,8 @@ class SubgroupTile:
             sizes |= {"places": block, "lse": cm * line, "delta": cm * line}
         columns = sum(sizes.values())
         sizes |= {f"r{n + 1}": self.rows * pitch for n, pitch in enumerate(pitches[: 1 + backward]) if hold <= n}
-        scratch = 2 * block if converts else block + max(block, cm * (self.bk // 8 + 1))
+        operands = cm * (self.bk // 8 + 1) * (self.high if self.emulated else 1)
+        scratch = 2 * block if converts else block + max(block, operands)
         # What converts needs the scratch at the end alone, and for the mask once, when no columns are there.
         apart = not converts or (not backward and self.subgroups * scratch > columns)
         if apart:

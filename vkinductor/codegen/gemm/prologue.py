@@ -43,8 +43,8 @@ _VIEWS = frozenset(
         aten.select,
     }
 )
-# Loads from anywhere, branches, random numbers, and positions as values, whose ranges Inductor finds in loop bodies, stay
-# kernels of their own.
+# Loads from anywhere, branches, random numbers, and positions as values (whose ranges Inductor finds in loop bodies)
+# stay kernels of their own.
 _REFUSED = frozenset(
     {"indirect_indexing", "masked", "load_seed", "rand", "randn", "randint64", "bucketize", "index_expr", "value_expr"}
 )
