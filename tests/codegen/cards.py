@@ -42,3 +42,11 @@ def card(**changes: Any) -> DeviceInfo:
         "max_cooperative_workgroup": 256,
     }
     return dataclasses.replace(info, **{**values, **changes})
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, info: DeviceInfo) -> None:
+    """Generate code for ``info`` as if it were the device's: nothing made so may run."""
+    device = context.get()
+    monkeypatch.setattr(device, "info", info)
+    # What a card is asked by running a kernel there.
+    monkeypatch.setitem(device.__dict__, "rounds_bfloat16", True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from cards import card
+from cards import card, pretend
 from compiled import compiled, on_device
 
 from vkinductor.codegen import launch, scheduling
@@ -146,7 +146,7 @@ def program(a: torch.Tensor, w: torch.Tensor, b: torch.Tensor, bias: torch.Tenso
 def test_text_for_other_devices_compiles(tile: Tile, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """The native text of cooperative matrices becomes SPIR-V: whole tiles, odd sizes, sizes that vary. Nothing runs."""
     kernels: list[launch.Kernel] = []
-    monkeypatch.setattr(context.get(), "info", card())
+    pretend(monkeypatch, card())
     monkeypatch.setattr(launch, "prefetch", kernels.append)
     monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
     monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)
@@ -219,7 +219,7 @@ def test_matrices_of_a_workgroup_leave_functions_to_a_kernel(n: int) -> None:
 def test_kernels_of_an_epilogue(activation: Any, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large product on a card, as it is chosen. Nothing runs."""
     made: list[launch.Kernel] = []
-    monkeypatch.setattr(context.get(), "info", card())
+    pretend(monkeypatch, card())
     monkeypatch.setattr(launch, "prefetch", made.append)
     monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
     monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)

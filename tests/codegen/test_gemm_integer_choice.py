@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from cards import card
+from cards import card, pretend
 
 from vkinductor.codegen import launch, scheduling
 from vkinductor.codegen.gemm import integer
@@ -103,7 +103,7 @@ def program(a: torch.Tensor, w: torch.Tensor, b: torch.Tensor, rows: torch.Tenso
 )
 def test_text_for_other_devices_compiles(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels: list[launch.Kernel] = []
-    monkeypatch.setattr(context.get(), "info", eight_bit_card(*SUBGROUPS, *WORKGROUPS))
+    pretend(monkeypatch, eight_bit_card(*SUBGROUPS, *WORKGROUPS))
     monkeypatch.setattr(launch, "prefetch", kernels.append)
     monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
     monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)

@@ -362,16 +362,17 @@ def test_nested_regions_are_recorded(training):
 
 
 def test_graphs_share_one_scratch_range():
+    from vkinductor.runtime import context
+
+    shared = context.get().stream.shared
+    before = shared.scratch_bytes  # of graphs of other tests
     w = device(64, 64)
     functions = [compiled(lambda x, w, i=i: chain(x * i, w)) for i in range(1, 4)]
     for _ in range(4):
         for i, f in enumerate(functions, 1):
             x = device(32 * i, 64)
             same(f(x, w), chain(x.cpu() * i, w.cpu()), rtol=1e-4, atol=1e-6)
-    from vkinductor.runtime import context
-
-    shared = context.get().stream.shared
-    assert 0 < shared.scratch_bytes <= 1 << 20
+    assert 0 < shared.scratch_bytes <= max(before, 1 << 20)
 
 
 def test_memory_of_results_is_given_back():
