@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from vkinductor.llm import load
-from vkinductor.llm.errors import ModelFormatError
+from vkinductor.llm.errors import MissingDependencyError, ModelFormatError
 from vkinductor.llm.gguf_check import check, examine
 
 gguf = pytest.importorskip("gguf")
@@ -74,6 +75,12 @@ def test_a_whole_file(tmp_path):
     assert contents.values["tokenizer.ggml.tokens"][:2] == [b"word0", b"word1"]
     assert contents.shapes["blk.1.ffn_down.weight"] == (HIDDEN, WIDTH)
     assert contents.shapes["extra"] == (WIDTH, 4)
+
+
+def test_without_the_package_that_reads_them(whole, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vkinductor\[demo\]'"):
+        examine(whole, "model.gguf")
 
 
 def test_the_default_model():

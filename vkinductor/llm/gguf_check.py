@@ -7,6 +7,7 @@ ggml's docs/gguf.md; sizes of quantized blocks: the `gguf` package's table.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vkinductor.llm.errors import ModelFormatError
+from vkinductor.llm.errors import MissingDependencyError, ModelFormatError
 
 VERSIONS = (2, 3)
 MOST_DIMENSIONS = 4
@@ -66,14 +67,24 @@ def examine(data: bytes | bytearray | mmap.mmap, name: str) -> Contents:
     """Walk `data`, the bytes of a GGUF file called `name`, and return what it holds.
 
     Raises ModelFormatError, with the place, if anything lies outside of the file, has an unknown type, is there twice,
-    or contradicts something else. Takes memory for names and short values only, time linear in the file's header.
+    or contradicts something else; MissingDependencyError without `gguf`. Takes memory for names and short values only,
+    time linear in the file's header.
     """
     try:
-        contents = _Walk(data).contents()
+        contents = _Walk(data, _block_sizes()).contents()
         _check_model(contents)
     except _DamageError as error:
         raise ModelFormatError(f"{name} is damaged or holds no model: {error}") from None
     return contents
+
+
+def _block_sizes() -> dict[int, tuple[int, int]]:
+    """Number of a tensor's type -> (elements of a block, its bytes)."""
+    try:
+        import gguf
+    except ImportError as error:
+        raise MissingDependencyError(f"{error}: run `pip install 'vkinductor[demo]'`") from error
+    return {int(kind): sizes for kind, sizes in gguf.GGML_QUANT_SIZES.items()}
 
 
 class _DamageError(Exception):
@@ -85,6 +96,7 @@ class _Walk:
     """One pass over a file's header."""
 
     data: Any
+    block_sizes: dict[int, tuple[int, int]]
     at: int = 0
 
     def contents(self) -> Contents:
@@ -168,8 +180,6 @@ class _Walk:
 
     def tensor(self, found: Contents) -> tuple[str, int, int]:
         """Notes a tensor's shape; returns its name, offset and bytes."""
-        import gguf
-
         name = self.name("a tensor's name")
         if name in found.shapes:
             raise _DamageError(f"tensor {name!r} is there twice")
@@ -178,16 +188,13 @@ class _Walk:
             raise _DamageError(f"tensor {name!r} has {dimensions} dimensions")
         shape = tuple(self.scalar("Q", f"the shape of {name!r}") for _ in range(dimensions))
         kind, offset = self.scalar("I", f"the type of {name!r}"), self.scalar("Q", f"the place of {name!r}")
-        if kind not in gguf.GGML_QUANT_SIZES:
+        if kind not in self.block_sizes:
             raise _DamageError(f"tensor {name!r} is of the unknown type {kind}")
-        block, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
+        block, nbytes = self.block_sizes[kind]
         if not all(shape) or shape[0] % block:
             raise _DamageError(f"tensor {name!r} of shape {shape} has no whole blocks of {block}")
-        elements = 1
-        for length in shape:
-            elements *= length  # Python's integers: no wrapping
         found.shapes[name] = shape
-        return name, offset, elements // block * nbytes
+        return name, offset, math.prod(shape) // block * nbytes  # Python's integers: no wrapping
 
 
 def _check_model(contents: Contents) -> None:
