@@ -33,14 +33,12 @@ from .pending import Part, PendingSection, lines_of
 from .precision import half_results
 from .printer import GlslPrinter
 from .ranges import split_whole
-from .reductions import ARG_REDUCTIONS, greatest_number, reduction
+from .reductions import ARG_REDUCTIONS, reduction
 from .row_access import row_access
 from .sections import Section, hoist
 from .source import KernelText, assemble
+from .two_passes import IN_TWO_PASSES
 from .types import convert, glsl_type, literal
-
-# Reductions of rows that stay in registers which are the better for a second pass over these -> the method for it.
-IN_TWO_PASSES = {"welford_reduce": "_two_pass_variance", "online_softmax_reduce": "_two_pass_softmax"}
 
 
 class GlslCSE(CSE):
@@ -333,16 +331,16 @@ class VulkanKernel(SIMDKernel):
         # A loop over the row runs an unknown number of times.
         serial = self.layout.elements or sys.maxsize
         if self.layout.elements and len(values) == 1 and reduction_type in IN_TWO_PASSES:
-            results: Any = getattr(self, IN_TWO_PASSES[reduction_type])(source, values[0])
+            results: Any = IN_TWO_PASSES[reduction_type](self, source, values[0])
             self.cse.reduction_cache[key] = results
             return results
         rule = reduction(str(reduction_type), dtype, source, index_dtype, serial, self.layout.step)
         texts = [as_dtype(v, rule.dtypes[min(i, len(rule.dtypes) - 1)]) for i, v in enumerate(values)]
         if reduction_type in ARG_REDUCTIONS and len(texts) == 1:
             texts.append(f"{self.index_dtype}(r0_index)")
-        names = self._accumulate(rule, texts)
+        names = self.accumulate(rule, texts)
         picked = ARG_REDUCTIONS[reduction_type][1] if reduction_type in ARG_REDUCTIONS else tuple(range(len(names)))
-        results = tuple(self._row_value(names[i], rule.dtypes[i]) for i in picked)
+        results = tuple(self.row_value(names[i], rule.dtypes[i]) for i in picked)
         result = results[0] if len(results) == 1 else results
         self.cse.reduction_cache[key] = result
         return result
@@ -354,30 +352,7 @@ class VulkanKernel(SIMDKernel):
         self.column_sums.append((var, total))
         self.compute.writeline(f"{total}[k] = {total}[k] + {as_dtype(value, torch.float32)};")
 
-    def _two_pass_variance(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable, CSEVariable]:
-        """(mean, sum of squared deviations, weight) of a row that stays in registers: no division an element."""
-        rule = reduction("sum", dtype, dtype, torch.int32, self.layout.elements, self.layout.step)
-        weight = literal(float(self.features.reduction_numel), dtype)
-        mean = self._row_value(f"{self._accumulate(rule, [as_dtype(value, dtype)])[0]} / {weight}", dtype)
-        self.cut_row([])
-        text = f"({as_dtype(value, dtype)} - {mean})"
-        deviation = self.cse.generate(self.compute, text, dtype=dtype, shape=())
-        squares = self._row_value(self._accumulate(rule, [f"{deviation} * {deviation}"])[0], dtype)
-        return mean, squares, self._row_value(weight, dtype)
-
-    def _two_pass_softmax(self, dtype: torch.dtype, value: Any) -> tuple[CSEVariable, CSEVariable]:
-        """(maximum, sum of exponentials less it) of a row that stays in registers; NaN: see online_softmax.py."""
-        element = as_dtype(value, dtype)
-        top = self._row_value(self._accumulate(greatest_number(dtype), [element])[0], dtype)
-        self.cut_row([])
-        exact, near = ("vk_exp_f64",) * 2 if dtype == torch.float64 else ("vk_exp", "vk_exp_near")
-        difference = self.cse.generate(self.compute, f"({element} - {top})", dtype=dtype, shape=())
-        power = self.cse.generate(self.compute, f"{near}({difference})", dtype=dtype, shape=())
-        self.cse.put(f"{glsl_type(dtype).register} {exact}({difference})", power)  # what follows takes the same
-        rule = reduction("sum", dtype, dtype, torch.int32, self.layout.elements, self.layout.step)
-        return top, self._row_value(self._accumulate(rule, [str(power)])[0], dtype)
-
-    def _accumulate(self, rule: Any, values: list[str]) -> list[str]:
+    def accumulate(self, rule: Any, values: list[str]) -> list[str]:
         names = [f"acc{next(self.accumulator_ids)}" for _ in rule.dtypes]
         registers = [glsl_type(d).register for d in rule.dtypes]
         for name, register, identity in zip(names, registers, rule.identities, strict=True):
@@ -415,7 +390,7 @@ class VulkanKernel(SIMDKernel):
         # bool has no defined layout in shared memory on every driver: keep it in an int.
         return self.shared.setdefault((register, count), f"shared_{register}_{count}")
 
-    def _row_value(self, name: str, dtype: torch.dtype) -> CSEVariable:
+    def row_value(self, name: str, dtype: torch.dtype) -> CSEVariable:
         var = self.cse.newvar(dtype=dtype, shape=())
         self.row_values.add(var)
         self.combines.writeline(f"{glsl_type(dtype).register} {var} = {name};")
