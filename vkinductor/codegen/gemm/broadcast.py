@@ -70,13 +70,11 @@ def candidates(info: DeviceInfo, problem: Problem) -> list[BroadcastTile]:
     return [BroadcastTile(min(8, problem.m), 4 if problem.n > 2 * lanes else 2, lanes)]
 
 
-def _strides(operand: Any) -> list[Any]:
-    """Strides of (batch, rows, columns)."""
-    return [sympy.S.Zero, *operand.get_layout().stride][-3:]
-
-
-def values(kernel: VulkanTemplateKernel, tile: BroadcastTile, problem: Problem, k: Any) -> dict[str, Any]:
-    """What the template knows beyond sizes and strides: which loads take pairs, how K is cut."""
+def values(
+    kernel: VulkanTemplateKernel, tile: BroadcastTile, problem: Problem, k: Any, strides: tuple[list[Any], list[Any]]
+) -> dict[str, Any]:
+    """What the template knows beyond sizes: where elements lie by the ``strides`` of (batch, rows, columns) of both
+    operands, which loads take pairs, how K is cut."""
     info = kernel.device_info
     known = int(k) if isinstance(k, (int, sympy.Integer)) else None
     loaded, unpacked = PAIRS.get(problem.dtype, ("", ""))
@@ -84,7 +82,7 @@ def values(kernel: VulkanTemplateKernel, tile: BroadcastTile, problem: Problem, 
     step = tile.lanes * (2 if pairs_a else 1)
     if known is None and loop_limit.limited(info):
         loop_limit.require(k, loop_limit.reach(info, 1, step, 1), "a matrix product")
-    a, b = ([kernel.size(s) for s in _strides(operand)] for operand in kernel.inputs)
+    a, b = ([kernel.size(s) for s in of_operand] for of_operand in strides)
     return {
         # Elements at other places than the loop's own k.
         "a_strides": a,

@@ -144,7 +144,7 @@ def plan(
             values[name] = block_operand(kernel, place, name, tile, problem)
     values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
     if isinstance(tile, broadcast.BroadcastTile):
-        values |= broadcast.values(kernel, tile, problem, k)
+        values |= broadcast.values(kernel, tile, problem, k, (_strides(a), _strides(b)))
     if isinstance(tile, DirectTile):
         unroll = loop_limit.unrolled(kernel.device_info, k, tile.lanes, 1, what="a matrix product")
         values["unroll"] = unroll
