@@ -26,6 +26,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.errors import UnsupportedError
 
 from .gradient import VALUE_GRADIENT, plan_fma
+from .lowering import fma_values
 from .modification import GRADIENT, PLACES, SCORE, Modification
 from .problem import Problem, operands, strides
 from .tiles import FMA_TILES, FmaTile, backward_tile, fma_tile
@@ -157,21 +158,8 @@ def _plan(
         lse = store_lse(place, f"sum == 0.0 ? {lowest} : {_LOG2_E!r} * ({value})")
         return lse if store_most is None else f"{lse} {store_most(place, f'{_LOG2_E!r} * highest[i]')}"
 
-    values = (
-        problem.context(kernel)
-        | tile.context()
-        | {
-            "load_q": kernel.operand(0),
-            "load_k": kernel.operand(1),
-            "load_v": kernel.operand(2),
-            "store_lse": store,
-            "q_strides": strides(kernel, 0),
-            "k_strides": strides(kernel, 1),
-            "v_strides": strides(kernel, 2),
-            "modify": _modify(kernel, flex),
-            "blocks": None,
-        }
-    )
+    more = {"store_lse": store, "modify": _modify(kernel, flex), "blocks": None}
+    values = fma_values(kernel, problem, tile) | more
     if blocks is not None:
         first = places["tables"]
         tables = [_table(kernel, first + i, rank) for i, rank in enumerate((3, 4, 3, 4)[: len(blocks.tables)])]

@@ -22,23 +22,24 @@ from .subgroups import tile_of as subgroup_tile
 from .tiles import FmaTile, WorkgroupTile, chosen, fma_tile, matrices, padded, workgroup_tile
 
 
-def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> tuple[str, dict[str, Any], Any]:
-    masked = bool(problem.mask)
-    values = (
+def fma_values(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> dict[str, Any]:
+    """What attention_forward is told of the problem, the tile, and q, k, v."""
+    loads = {f"load_{name}": kernel.operand(place) for place, name in enumerate("qkv")}
+    return (
         problem.context(kernel)
         | tile.context()
-        | {
-            "load_q": kernel.operand(0),
-            "load_k": kernel.operand(1),
-            "load_v": kernel.operand(2),
-            "load_mask": kernel.operand(3) if masked else None,
-            "store_lse": kernel.result(3 + masked),
-            "q_strides": strides(kernel, 0),
-            "k_strides": strides(kernel, 1),
-            "v_strides": strides(kernel, 2),
-            "mask_strides": strides(kernel, 3) if masked else None,
-        }
+        | loads
+        | {f"{n}_strides": strides(kernel, i) for i, n in enumerate("qkv")}
     )
+
+
+def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> tuple[str, dict[str, Any], Any]:
+    masked = bool(problem.mask)
+    values = fma_values(kernel, problem, tile) | {
+        "load_mask": kernel.operand(3) if masked else None,
+        "store_lse": kernel.result(3 + masked),
+        "mask_strides": strides(kernel, 3) if masked else None,
+    }
     groups = problem.batch * problem.heads * ceildiv(problem.queries, tile.bq)
     return "attention_forward.glsl.jinja", values, groups
 
