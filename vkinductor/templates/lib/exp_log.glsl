@@ -42,7 +42,7 @@ float vk_exp_parts(float x, float top, out int shifted) {
 float vk_exp(float x) {
 #ifdef HALF_RESULTS
     return exp2(x * 1.44269504);
-#endif
+#else
     int shifted;
     float y = vk_exp_parts(x < -105.0 ? -105.0 : x, 89.0, shifted);
     // In two steps, so that neither factor leaves the range.
@@ -50,6 +50,7 @@ float vk_exp(float x) {
     int half_n = n >> 1;
     precise float first = y * intBitsToFloat((half_n << 23) + 0x3f800000);
     return first * intBitsToFloat(((n - half_n) << 23) + 0x3f800000);
+#endif
 }
 
 // e^x in half of the instructions, for exponentials that are summed or divided by their sum: softmax in half precision is
