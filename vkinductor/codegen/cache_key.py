@@ -1,6 +1,6 @@
 """What Inductor's graph caches must know of this package: which code wrote a cached graph, and for which device.
 
-Inductor asks every backend's graph pass for an identity and hashes it. The pass here leaves graphs as they are; its
+Inductor asks every backend's graph pass for an identity and hashes it. The pass here runs those of `passes`; its
 identity is the package's code, the device with its limits and features, the GLSL compiler, the operators that users
 have registered, and what tuning has found.
 """
@@ -18,7 +18,7 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from vkinductor.device.registry import registry
 from vkinductor.runtime import context
 
-from . import tuning
+from . import passes, tuning
 
 # The parts of the package that decide what generated code looks like and what it calls.
 _WRITERS = (
@@ -34,10 +34,10 @@ _WRITERS = (
 
 
 class CacheKey(CustomGraphModulePass):
-    """A pass that changes nothing and names what generated code depends on."""
+    """The device's graph passes, and the name of all that generated code depends on."""
 
     def __call__(self, graph: torch.fx.GraphModule) -> None:
-        return None
+        passes.run(graph)
 
     def uuid(self) -> Any:
         """The identity; the device's part is empty as long as none is open (then no graph is for it)."""
