@@ -11,25 +11,27 @@ from vkinductor.device.quantized import FORMATS, Format, format_of
 
 # Weights that one call of a dequantising function gives.
 UNIT = 32
-# The widest load of an invocation, in bytes.
-_WIDEST = 16
 
 
 @dataclass(frozen=True)
 class Packing:
     """A format as kernels see it.
 
-    ``alignment``: rows (and so all blocks) begin at a multiple of as many bytes. ``dequantize``: the GLSL function
-    ``(uint64_t row, int unit, out float values[32])`` of 32 weights.
+    ``dequantize``: the GLSL function ``(uint64_t row, int unit, out float values[32])`` of 32 weights, for rows at a
+    multiple of ``alignment`` bytes.
     """
 
     format: Format
-    alignment: int
     dequantize: str
+
+    @property
+    def alignment(self) -> int:
+        """The format's."""
+        return self.format.alignment
 
 
 def _packing(entry: Format) -> Packing:
-    return Packing(entry, min(_WIDEST, entry.nbytes & -entry.nbytes), f"vk_dequantize_{entry.name.lower()}")
+    return Packing(entry, f"vk_dequantize_{entry.name.lower()}")
 
 
 PACKINGS: dict[int, Packing] = {number: _packing(entry) for number, entry in FORMATS.items()}
