@@ -25,6 +25,7 @@ from ..compat import size_hint
 from ..gemm.problem import MOST_ROWS
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
 from ..vectors import elements, load_type, narrowest
+from . import lanes
 from .chunks import chunk, function
 from .formats import Packing
 from .operands import address
@@ -91,11 +92,11 @@ def tile_of(info: DeviceInfo, m: int, n: int, chunks: int) -> QuantizedTile:
     if tile is not None:
         return tile
     rows, loads, most = (4, 2, 64) if m < 4 else (2, 1, 32)
-    lanes = min(most, max(8, 1 << max(0, (chunks // loads).bit_length() - 1)))
-    threads = max(64, lanes)
-    while rows > 1 and n < 512 * rows * (threads // lanes):
+    team = min(most, max(8, 1 << max(0, (chunks // loads).bit_length() - 1)))
+    threads = max(64, team)
+    while rows > 1 and n < 512 * rows * (threads // team):
         rows //= 2
-    tile = QuantizedTile(threads, lanes, rows, loads)
+    tile = QuantizedTile(threads, team, rows, loads)
     return tile if tile.fits(info, m) else QuantizedTile(32, 32, 1, 1)
 
 
@@ -105,9 +106,12 @@ def product(info: DeviceInfo, x: Any, weights: Any, entry: Packing, dtype: torch
     m = size_hint(size[0])
     if not isinstance(V.graph.sizevars.simplify(size[0]), (int, sympy.Integer)):
         m = 1 << (m - 1).bit_length()
-    tile = tile_of(info, m, size_hint(size[1]), size_hint(x.get_size()[1]) // chunk(entry).weights)
+    n, chunks = size_hint(size[1]), size_hint(x.get_size()[1]) // chunk(entry).weights
+    few = lanes.tile_of(info, m, n) if _forced.get() is None else None
+    plan: Any = functools.partial(_plan, tile=tile_of(info, m, n, chunks), entry=entry, tm=m)
+    if few is not None:
+        plan = functools.partial(lanes.plan, tile=few, entry=entry, tm=m)
     layout = FixedLayout(x.get_device(), dtype, size, FlexibleLayout.contiguous_strides(size))
-    plan = functools.partial(_plan, tile=tile, entry=entry, tm=m)
     return TensorBox.create(VulkanTemplateBuffer(layout, [x, weights], plan, name="quantized_linear"))
 
 
