@@ -110,7 +110,7 @@ def product(info: DeviceInfo, x: Any, weights: Any, entry: Packing, dtype: torch
     few = lanes.tile_of(info, m, n) if _forced.get() is None else None
     plan: Any = functools.partial(_plan, tile=tile_of(info, m, n, chunks), entry=entry, tm=m)
     if few is not None:
-        plan = functools.partial(lanes.plan, tile=few, entry=entry, tm=m)
+        plan = functools.partial(lanes.plan, tile=few, entry=entry)
     layout = FixedLayout(x.get_device(), dtype, size, FlexibleLayout.contiguous_strides(size))
     return TensorBox.create(VulkanTemplateBuffer(layout, [x, weights], plan, name="quantized_linear"))
 

@@ -18,8 +18,8 @@ from ..types import glsl_type
 from .formats import UNIT, Packing
 from .operands import address
 
-# Sums of a lane; more of them no longer stay in the registers of a processor.
-_MOST_SUMS = 16
+# Rows of x and of weights that a lane multiplies: 16 sums stay in the registers of a processor, and what is written out for
+# more takes seconds to compile.
 _MOST_ROWS = 4
 # Workgroups that several processors share well.
 _GROUPS = 12
@@ -27,10 +27,11 @@ _GROUPS = 12
 
 @dataclass(frozen=True)
 class LanesTile:
-    """A subgroup of ``lanes`` a workgroup, ``rows`` rows of weights a lane."""
+    """A subgroup of ``lanes`` a workgroup, ``rows`` rows of weights a lane and ``tm`` of x."""
 
     lanes: int
     rows: int
+    tm: int
 
 
 def tile_of(info: DeviceInfo, m: int, n: int) -> LanesTile | None:
@@ -43,10 +44,10 @@ def tile_of(info: DeviceInfo, m: int, n: int) -> LanesTile | None:
         return None
     if lanes < 4 or UNIT % lanes:
         return None
-    rows = max(1, min(_MOST_ROWS, _MOST_SUMS // m))
+    rows = _MOST_ROWS
     while rows > 1 and n < _GROUPS * lanes * rows:
         rows //= 2
-    return LanesTile(lanes, rows)
+    return LanesTile(lanes, rows, min(m, _MOST_ROWS))
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,8 @@ def fields(entry: Packing, lanes: int) -> dict[str, Any]:
     }
 
 
-def plan(kernel: VulkanTemplateKernel, tile: LanesTile, entry: Packing, tm: int) -> tuple[str, dict[str, Any], Any]:
-    """The template for ``tm`` rows of x at a time, its context, and the number of workgroups."""
+def plan(kernel: VulkanTemplateKernel, tile: LanesTile, entry: Packing) -> tuple[str, dict[str, Any], Any]:
+    """The template, its context, and the number of workgroups."""
     rows, k = kernel.inputs[0].get_size()
     n = kernel.inputs[1].get_size()[0]
     x = glsl_type(kernel.inputs[0].get_dtype())
@@ -123,7 +124,7 @@ def plan(kernel: VulkanTemplateKernel, tile: LanesTile, entry: Packing, tm: int)
     values = {
         "lanes": tile.lanes,
         "rows": tile.rows,
-        "tm": tm,
+        "tm": tile.tm,
         "m": kernel.size(rows),
         "n": kernel.size(n),
         "k": kernel.size(k),
@@ -136,4 +137,4 @@ def plan(kernel: VulkanTemplateKernel, tile: LanesTile, entry: Packing, tm: int)
         "subgroup_size": tile.lanes,
         **fields(entry, tile.lanes),
     }
-    return "gemv_quantized_lanes.glsl.jinja", values, ceildiv(rows, tm) * ceildiv(n, tile.lanes * tile.rows)
+    return "gemv_quantized_lanes.glsl.jinja", values, ceildiv(rows, tile.tm) * ceildiv(n, tile.lanes * tile.rows)
