@@ -16,7 +16,7 @@ from vkinductor.runtime import context
 
 from .. import gemm
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
-from . import gemv
+from . import gemv, lanes
 from .formats import UNIT, Packing, packing
 from .operands import address, flat, rows_of_blocks
 
@@ -43,6 +43,7 @@ def _plan(kernel: VulkanTemplateKernel, entry: Packing) -> tuple[str, dict[str, 
         "destination": name,
         "nbytes": dtype.itemsize,
         "pair": _PAIRS[dtype],
+        "defines": lanes.words_anywhere(kernel.device_info),
     }
     return "dequantize.glsl.jinja", values, ceildiv(rows * FloorDiv(columns, UNIT), _THREADS)
 

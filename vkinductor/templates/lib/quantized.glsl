@@ -4,10 +4,14 @@
 // at most 16. Layouts are those of ggml's block structures. Products of a half's 11 bits and small integers are exact in
 // 24 bits, so that contraction changes nothing; `precise` stands where one is not.
 
-// 32 bits at a multiple of 2 bytes, halves `i` and i + 1 from there.
+// 32 bits at a multiple of 2 bytes, halves `i` and i + 1 from there. A CPU loads words from anywhere (WORDS_ANYWHERE).
 uint vk_block_word(uint64_t address, int i) {
+#ifdef WORDS_ANYWHERE
+    return Buffer_uint(address + uint64_t(2 * i)).d[0];
+#else
     Buffer_uint16_t halves = Buffer_uint16_t(address);
     return uint(halves.d[i]) | uint(halves.d[i + 1]) << 16;
+#endif
 }
 
 float vk_block_half(uint64_t address) {
