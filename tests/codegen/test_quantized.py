@@ -20,7 +20,7 @@ pytest.importorskip("gguf")
 
 NAMES = tuple(BY_NAME)
 # A product of 512 terms, in units of the sum of the sizes of these.
-TOLERANCE = {torch.float32: 3e-7, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+TOLERANCE = {torch.float32: 5e-7, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
 
 def number(name: str) -> int:
@@ -76,7 +76,7 @@ def test_few_rows_in_teams() -> None:
 @pytest.mark.parametrize("tile", [QuantizedTile(32, 4, 2, 2), QuantizedTile(32, 32, 1, 2)], ids=str)
 def test_edges_of_teams(tile: QuantizedTile) -> None:
     """N around the outputs of a workgroup; K around a round of all lanes and a pass."""
-    a_round = tile.lanes * 8
+    a_round = tile.lanes * 16
     a_pass, outputs = a_round * tile.loads, tile.rows * tile.threads // tile.lanes
     ks = sorted({32, max(32, a_round - 32), a_round, a_round + 32, a_pass, a_pass + 32, 2 * a_pass + 96})
     weights = [

@@ -140,6 +140,7 @@ def _plan(
         "cluster": cluster,
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
         "load": function(entry),
+        "defines": [] if dtype == torch.float32 else ["HALF_ACTIVATIONS"],
         "base": piece.base,
         "runs": piece.runs,
         "length": piece.length,

@@ -149,6 +149,12 @@ vec2 vk_scale_min_k(uvec4 head, int part) {
     return scale * vec2(float(int(s & 63u)), float(int(m & 63u)));
 }
 
+// Scales of parts `part` (even) and part + 1, then their minima.
+vec4 vk_scales_min_k(uvec4 head, int part) {
+    vec2 a = vk_scale_min_k(head, part), b = vk_scale_min_k(head, part + 1);
+    return vec4(a.x, b.x, a.y, b.y);
+}
+
 // Those 16 bytes, then 128: weight 64 g + l in the low half of byte 32 g + l, weight 64 g + 32 + l in the high one.
 void vk_dequantize_q4_k(uint64_t row, int unit, out float values[32]) {
     Buffer_uvec4 block = Buffer_uvec4(row + uint64_t(unit >> 3) * 144ul);
