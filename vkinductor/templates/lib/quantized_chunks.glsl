@@ -37,30 +37,17 @@ float vk_five_32(uint word, int shift, uint high, int place) {
     return uintBitsToFloat((bits & 0x3c0000u) | (top & 0x400000u) | 0x42000000u);
 }
 
-// 64 + the four bits at `shift` of a word + 16 times the two bits at `place` of another.
-float vk_six_64(uint word, int shift, uint high, int place) {
-    uint bits = shift > 17 ? word >> (shift - 17) : word << (17 - shift);
-    uint top = place > 21 ? high >> (place - 21) : high << (21 - place);
-    return uintBitsToFloat((bits & 0x1e0000u) | (top & 0x600000u) | 0x42800000u);
-}
-
-// 256 + a byte of a word.
-float vk_byte_256(uint word, int shift) {
-    uint bits = shift > 15 ? word >> (shift - 15) : word << (15 - shift);
-    return uintBitsToFloat((bits & 0x7f8000u) | 0x43800000u);
+// 2^bits + the lowest bits of byte b of a word.
+float vk_byte_bits(uint word, int b, int bits) {
+    int shift = 8 * b + bits - 23;
+    uint moved = shift > 0 ? word >> shift : word << -shift;
+    return uintBitsToFloat((moved & (((1u << bits) - 1u) << (23 - bits))) | (uint(127 + bits) << 23));
 }
 
 // 4 + the two bits at `shift` of a word.
 float vk_two_4(uint word, int shift) {
     uint bits = shift > 21 ? word >> (shift - 21) : word << (21 - shift);
     return uintBitsToFloat((bits & 0x600000u) | 0x40800000u);
-}
-
-// 8 + the two bits at `shift` of a word + 4 times bit `place` of another.
-float vk_three_8(uint word, int shift, uint high, int place) {
-    uint bits = shift > 20 ? word >> (shift - 20) : word << (20 - shift);
-    uint top = place > 22 ? high >> (place - 22) : high << (22 - place);
-    return uintBitsToFloat((bits & 0x300000u) | (top & 0x400000u) | 0x41000000u);
 }
 
 // Bits of fifths: of the weights in low halves from bit 0 of `high`, of the others from bit 16.
@@ -121,7 +108,7 @@ void vk_chunk_q8_0(uint64_t row, int c, out float q[16], out vec2 scale[1]) {
     [[unroll]] for (int w = 0; w < 4; ++w) {
         uint bytes = vk_block_word(block, 1 + 8 * (c & 1) + 2 * w) ^ 0x80808080u;
         [[unroll]] for (int b = 0; b < 4; ++b) {
-            q[4 * w + b] = vk_byte_256(bytes, 8 * b);
+            q[4 * w + b] = vk_byte_bits(bytes, b, 8);
         }
     }
     float d = vk_block_half(block);
@@ -166,9 +153,11 @@ void vk_chunk_q5_k(uint64_t row, int c, out float q[32], out vec2 scale[2]) {
     Buffer_uvec4 block = Buffer_uvec4(row + uint64_t(uint(c >> 3) * 176u));
     int part = c & 6;
     uvec4 fours = block.d[3 + (c & 7)], fifths = block.d[1 + (c & 1)] >> part, head = block.d[0];
-    [[unroll]] for (int i = 0; i < 16; ++i) {
-        q[i] = vk_five_32(fours[i >> 2], 8 * (i & 3), fifths[i >> 2], 8 * (i & 3));
-        q[i + 16] = vk_five_32(fours[i >> 2], 8 * (i & 3) + 4, fifths[i >> 2], 8 * (i & 3) + 1);
+    [[unroll]] for (int p = 0; p < 2; ++p) {
+        uvec4 five = ((fours >> (4 * p)) & 0x0f0f0f0fu) | ((fifths << (4 - p)) & 0x10101010u);
+        [[unroll]] for (int i = 0; i < 16; ++i) {
+            q[16 * p + i] = vk_byte_bits(five[i >> 2], i & 3, 5);
+        }
     }
     vec4 dm = vk_scales_min_k(head, part);
     scale[0] = vec2(dm.x, -(dm.z + 32.0 * dm.x));
@@ -204,8 +193,9 @@ void vk_chunk_q3_k(uint64_t row, int c, out float q[32], out vec2 scale[4]) {
         uint six = bitfieldExtract(low[j >> 1], 16 * (j & 1), 4) | bitfieldExtract(high, 16 * (j & 1) + 2 * (j >> 1), 2) << 4;
         float dl = d * float(int(six) - 32);
         scale[j] = vec2(dl, -12.0 * dl);
+        uvec2 three = ((twos >> (2 * j)) & 0x03030303u) | ((j < 3 ? thirds << (2 - j) : thirds >> 1) & 0x04040404u);
         [[unroll]] for (int i = 0; i < 8; ++i) {
-            q[8 * j + i] = vk_three_8(twos[i >> 2], 8 * (i & 3) + 2 * j, thirds[i >> 2], 8 * (i & 3) + j);
+            q[8 * j + i] = vk_byte_bits(three[i >> 2], i & 3, 3);
         }
     }
 }
@@ -221,9 +211,10 @@ void vk_chunk_q6_k(uint64_t row, int c, out float q[32], out vec2 scale[4]) {
     [[unroll]] for (int j = 0; j < 4; ++j) {
         float dl = d * float(bitfieldExtract(int(scales[j >> 1] >> (4 * (c & 2))), 16 * (j & 1), 8));
         scale[j] = vec2(dl, -96.0 * dl);
+        uvec2 four = ((j & 1) == 0 ? low : high) >> (4 * (j >> 1)), two = j < 3 ? twos << (4 - 2 * j) : twos >> 2;
+        uvec2 six = (four & 0x0f0f0f0fu) | (two & 0x30303030u);
         [[unroll]] for (int i = 0; i < 8; ++i) {
-            uint word = (j & 1) == 0 ? low[i >> 2] : high[i >> 2];
-            q[8 * j + i] = vk_six_64(word, 8 * (i & 3) + 4 * (j >> 1), twos[i >> 2], 8 * (i & 3) + 2 * j);
+            q[8 * j + i] = vk_byte_bits(six[i >> 2], i & 3, 6);
         }
     }
 }
