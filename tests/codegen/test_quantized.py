@@ -11,7 +11,7 @@ from compiled import compiled, dispatches, on_device, same
 from quantized_blocks import BY_NAME, blocks
 
 import vkinductor
-from vkinductor.codegen.quantized import gemv
+from vkinductor.codegen.quantized import gemv, lowering
 from vkinductor.codegen.quantized.gemv import QuantizedTile
 from vkinductor.device.quantized import dequantize, dequantize_reference, linear_reference, quantized_linear
 from vkinductor.runtime import context
@@ -55,6 +55,15 @@ def test_matrices_of_every_format(dtype: torch.dtype) -> None:
 
     want = [dequantize_reference(r, number(name), dtype) for name, r in zip(names, rows, strict=True)]
     same(compiled(f)(*on_device(rows)), want, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_matrices_are_stored_widely(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """As on a GPU."""
+    monkeypatch.setattr(lowering, "_WORDS", {})
+    w = blocks("Q4_1", 3, 96)
+    got = compiled(lambda w: dequantize(w, 3, dtype))(*on_device([w]))
+    same(got, dequantize_reference(w, 3, dtype), rtol=0, atol=0)
 
 
 def test_few_rows_of_every_format() -> None:
