@@ -33,6 +33,12 @@ from .operands import address
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Sums that an invocation keeps in registers.
 _MOST_SUMS = 64
+# Workgroups that fill a large GPU.
+_GROUPS = 256
+# From so many rows of weights on: lanes of a team at most, rows of weights a team, threads a workgroup; for one row of
+# x, and for several.
+_ONE_ROW = ((16384, 32, 4, 32), (4096, 64, 2, 128), (0, 128, 2, 128))
+_ROWS = ((4096, 16, 4, 64), (0, 32, 2, 64))
 
 
 @dataclass(frozen=True)
@@ -91,10 +97,16 @@ def tile_of(info: DeviceInfo, m: int, n: int, chunks: int) -> QuantizedTile:
     tile = _forced.get()
     if tile is not None:
         return tile
-    rows, loads, most = (4, 2, 64) if m < 4 else (2, 1, 32)
-    team = min(most, max(8, 1 << max(0, (chunks // loads).bit_length() - 1)))
-    threads = max(64, team)
-    while rows > 1 and n < 512 * rows * (threads // team):
+    # What an H200 did fastest with activations in float16, one after the other, at 2048 to 32000 rows of 2048 or 5632
+    # weights; several rows of x at 5632. Few outputs: a row of weights for more lanes, and more workgroups.
+    most, rows, threads = next(choice for first, *choice in (_ONE_ROW if m == 1 else _ROWS) if n >= first)
+    team = min(most, max(8, 1 << max(0, chunks.bit_length() - 1)))
+    loads = 2 if m == 1 and team >= 64 and chunks > team else 1
+    least = max(team, info.limits.subgroup_size)
+    threads = max(threads, least)
+    while threads > least and n < _GROUPS * rows * (threads // team):
+        threads //= 2
+    while rows > 1 and n < _GROUPS * rows * (threads // team):
         rows //= 2
     tile = QuantizedTile(threads, team, rows, loads)
     return tile if tile.fits(info, m) else QuantizedTile(32, 32, 1, 1)
