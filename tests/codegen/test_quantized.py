@@ -258,4 +258,5 @@ def test_nothing() -> None:
 def test_default_tiles_fit_the_device() -> None:
     info = context.get().info
     for m, n, chunks in ((1, 1, 1), (1, 32000, 512), (16, 4096, 64), (8, 7, 3)):
-        assert gemv.tile_of(info, m, n, chunks).fits(info, m)
+        for weights in (16, 32):
+            assert gemv.tile_of(info, m, n, chunks, weights).fits(info, m)
