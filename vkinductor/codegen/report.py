@@ -92,7 +92,8 @@ def _current() -> PhaseReport | None:
     if report is None:
         return None
     phase = report.phase(V.graph.get_training_phase())
-    found = V.graph.module.meta.get(MATCHES, ())
+    meta: Any = V.graph.module.meta
+    found = meta.get(MATCHES, ())
     phase.matches += [match for match in found if match not in phase.matches]
     return phase
 

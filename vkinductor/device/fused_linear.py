@@ -27,10 +27,10 @@ GATES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": F.relu,
 }
 
-# x [m, K] of floats; weights [n, K] of x's dtype (format -1) or uint8 [n, bytes of K weights] of a format; a bias [n] or
-# none for each. norm "rms": x / sqrt(mean(x^2) + eps) * gain, "layer": (x - mean) / sqrt(var + eps) * gain + shift; gain
-# and shift [K] or none, plus_one: gain is 1 more than what is given. gate: act(first) * second, of two weights or of the
-# halves of one; else the results follow each other: [m, sum of n]. Sums are float32, rounded to x's dtype once.
+# x [m, K] of floats; weights [n, K] of x's dtype (format -1) or uint8 [n, bytes of K weights] of a format; a bias [n]
+# or none for each. norm "rms": x / sqrt(mean(x^2) + eps) * gain, "layer": (x - mean) / sqrt(var + eps) * gain + shift;
+# gain and shift [K] or none, plus_one: gain is 1 more than what is given. gate: act(first) * second, of two weights or
+# of the halves of one; else the results follow each other: [m, sum of n]. Sums are float32, rounded once.
 _SCHEMA = (
     "fused_linear(Tensor x, Tensor[] weights, int[] formats, Tensor?[] biases, str gate='', str norm='', "
     "float eps=0.0, Tensor? gain=None, Tensor? shift=None, bool plus_one=False) -> Tensor"
@@ -50,7 +50,9 @@ def check(x: Any, weights: Sequence[Any], formats: Sequence[int], biases: Sequen
     if gate and gate not in GATES:
         raise ValueError(f"unknown gate {gate!r}: known are {', '.join(GATES)}")
     if not len(weights) == len(formats) == len(biases):
-        raise ValueError(f"{len(weights)} weights, {len(formats)} formats and {len(biases)} biases: one of each, please")
+        raise ValueError(
+            f"{len(weights)} weights, {len(formats)} formats and {len(biases)} biases: one of each, please"
+        )
     if x.dim() != 2:
         raise ValueError(f"x has {x.dim()} dimensions, not 2")
     for weight, number in zip(weights, formats, strict=True):
@@ -58,7 +60,8 @@ def check(x: Any, weights: Sequence[Any], formats: Sequence[int], biases: Sequen
     if not gate:
         return
     sizes = [w.shape[0] for w in weights]
-    if not (len(sizes) == 2 and sizes[0] == sizes[1] or len(sizes) == 1 and sizes[0] % 2 == 0):
+    pair = len(sizes) == 2 and sizes[0] == sizes[1]
+    if not (pair or (len(sizes) == 1 and sizes[0] % 2 == 0)):
         raise ValueError(f"a gate takes two weights of one size or one of even size, not rows {sizes}")
 
 

@@ -171,7 +171,7 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
 
 
 def _parts(kernel: VulkanTemplateKernel, problem: Problem, per_group: int) -> tuple[list[dict[str, Any]], int]:
-    """Each weight for the template: where it lies, its first workgroup and column; and how many workgroups there are."""
+    """Each weight for the template (where it lies, its first workgroup and column), and the number of workgroups."""
     parts: list[dict[str, Any]] = []
     first = column = 0
     for i, (n, bias) in enumerate(zip(problem.sizes, problem.biases, strict=True)):

@@ -71,9 +71,9 @@ def _group(graph: Graph, x: Node, group: list[Linear]) -> list[Match]:
 
 
 def _pattern(layers: Sequence[Linear], gate: Gate | None, norm: Norm | None) -> str:
-    kinds = {None: "", "rms": "RMSNorm + ", "layer": "LayerNorm + "}[norm and norm.kind]
+    before = "" if norm is None else {"rms": "RMSNorm + ", "layer": "LayerNorm + "}[norm.kind]
     count = "linear" if len(layers) == 1 else f"{len(layers)} linear"
-    return f"{kinds}{count}{f' + {gate.name} gate' if gate else ''}"
+    return f"{before}{count}{f' + {gate.name} gate' if gate else ''}"
 
 
 def _unserved(group: Sequence[Linear]) -> str:
@@ -113,7 +113,8 @@ def _gates(group: Sequence[Linear]) -> list[Gate]:
             found = part_of(cut)
             if found is not None:
                 leaves[cut] = (layer, *found[1:])
-    gates, taken = [], set()
+    gates: list[Gate] = []
+    taken: set[Node] = set()
     for product in _products(leaves):
         for left, right in (product.args, product.args[::-1]):
             gate = _gate(product, left, right, leaves)

@@ -99,7 +99,7 @@ def vector(node: Any, length: int) -> bool:
     if not is_tensor(node):
         return False
     shape = sizes(node)
-    return bool(shape) and shape[-1] == length and math.prod(shape) == length  # type: ignore[index]
+    return shape is not None and shape[-1:] == (length,) and math.prod(shape) == length
 
 
 def number(argument: Any) -> float | None:
@@ -119,7 +119,8 @@ def part_of(node: Any) -> tuple[Node, int, int] | None:
     if columns is None:
         return None
     if node.target is aten.slice.Tensor:
-        dim, start = (*node.args[1:3], *(0, 0)[len(node.args[1:3]) :])
+        dim: Any = node.args[1] if len(node.args) > 1 else 0
+        start: Any = node.args[2] if len(node.args) > 2 else 0
         whole = sizes(source)
         if whole is None or dim % len(whole) != len(whole) - 1 or (len(node.args) > 4 and node.args[4] != 1):
             return None

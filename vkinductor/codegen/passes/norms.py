@@ -77,11 +77,11 @@ def _scaled(node: Node) -> tuple[Node, Node, float] | None:
     else:
         return None
     for rows, scale in pairs:
-        root = behind(scale, True) if is_tensor(scale) else None
+        root: Any = behind(scale, True) if is_tensor(scale) else None  # type: ignore[arg-type]
         if root is None or not is_tensor(rows) or root.target not in roots:
             continue
-        total = behind(root.args[0], True)  # type: ignore[arg-type]
-        if total.target is not aten.add.Tensor or total.kwargs:
+        total = behind(root.args[0], True)
+        if total.target not in (aten.add.Tensor, aten.add.Scalar) or total.kwargs:
             continue
         for statistic, constant in (total.args, total.args[::-1]):
             eps = number(constant)
@@ -112,9 +112,9 @@ def _mean_square(rows: Node, statistic: Node) -> tuple[str, Node] | None:
     if mean.target is not aten.mean.dim or not _over_rows(mean, 1):
         return None
     square = behind(mean.args[0], True)  # type: ignore[arg-type]
-    if square.target is aten.pow.Tensor_Scalar and square.args[1] == 2:
-        base = square.args[0]
-    elif square.target is aten.mul.Tensor and square.args[0] is square.args[1]:
+    if (square.target is aten.pow.Tensor_Scalar and square.args[1] == 2) or (
+        square.target is aten.mul.Tensor and square.args[0] is square.args[1]
+    ):
         base = square.args[0]
     else:
         return None
@@ -140,9 +140,9 @@ def _variance(rows: Node, statistic: Node, results: set[Node]) -> tuple[str, Nod
 
 def _reduces_rows(node: Node) -> bool:
     rank, dims = value(node.args[0]).dim(), node.args[1] if len(node.args) > 1 else None
-    named = dict(node.kwargs)
+    named: dict[str, Any] = dict(node.kwargs)
     last = isinstance(dims, (list, tuple)) and [d % rank for d in dims] == [rank - 1]
-    return last and named.get("correction") == 0 and bool(named.get("keepdim"))
+    return last and bool(named.get("correction") == 0) and bool(named.get("keepdim"))
 
 
 def _plus_one(gain: Node) -> tuple[Node, bool]:
