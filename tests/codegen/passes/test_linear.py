@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vkinductor
-from vkinductor.codegen import passes
+from vkinductor.codegen import heuristics, passes
+from vkinductor.device.quantized import linear_reference, quantized_linear
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
@@ -37,6 +38,12 @@ class Block(nn.Module):
         x = x + self.o(torch.sin(q) + (k * v).sum(-1, keepdim=True))
         h = rms_norm(x, self.second)
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu() -> Iterator[None]:
+    with heuristics.override(fused_linears=True):
+        yield
 
 
 @pytest.fixture
@@ -212,3 +219,42 @@ def test_explain_names_what_matched_and_what_did_not():
     assert "RMSNorm + 3 linear" in text
     text = str(vkinductor.explain(model, torch.randn(1, 9, 64, dtype=torch.float16, device="vulkan")))
     assert "9 rows" in text
+
+
+def test_processors_keep_kernels_of_single_weights(found):
+    with heuristics.override(fused_linears=None):
+        hold(Block(), torch.randn(1, 1, 64))
+    assert not replaced(found)
+    assert "processor" in found[0].missed
+
+
+def test_blocks(found):
+    gguf = pytest.importorskip("gguf")
+    numbers = {"Q4_0": 2, "Q8_0": 8}
+
+    def packed(n: int, name: str) -> Tensor:
+        values = (torch.randn(n, 64) / 8).numpy()
+        return torch.from_numpy(gguf.quants.quantize(values, gguf.GGMLQuantizationType(numbers[name])))
+
+    formats = {"q": "Q4_0", "k": "Q8_0", "gate": "Q4_0", "up": "Q4_0", "down": "Q8_0"}
+    weights = {name: packed(64, kind) for name, kind in formats.items()}
+    gain, x = torch.rand(64) + 0.5, torch.randn(1, 3, 64)
+
+    def layer(x: Tensor, gain: Tensor, linear: Callable[[Tensor, str], Tensor]) -> Tensor:
+        h = rms_norm(x, gain)
+        x = x + linear(h, "q") * linear(h, "k")
+        h = rms_norm(x, gain)
+        return x + linear(F.silu(linear(h, "gate")) * linear(h, "up"), "down")
+
+    def ours(x: Tensor, gain: Tensor, weights: dict[str, Tensor]) -> Tensor:
+        return layer(x, gain, lambda h, name: quantized_linear(h, weights[name], numbers[formats[name]]))
+
+    want = layer(x, gain, lambda h, name: linear_reference(h, weights[name], numbers[formats[name]]))
+    given = [x.to("vulkan"), gain.to("vulkan"), {k: v.to("vulkan") for k, v in weights.items()}]
+    call = torch.compile(ours, backend="vulkan", fullgraph=True)
+    torch.testing.assert_close(call(*given).cpu(), want, rtol=1e-4, atol=1e-4)
+    assert replaced(found) == ["RMSNorm + 2 linear", "RMSNorm + 2 linear + silu gate"]
+    vkinductor.reset_stats()
+    call(*given)
+    # Those two, q * k + x, and down with what is added to it.
+    assert vkinductor.stats()["dispatches"] == 4

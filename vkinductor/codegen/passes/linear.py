@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from vkinductor.device.fused_linear import DENSE, fused_linear
+from vkinductor.device.fused_linear import fused_linear
 from vkinductor.runtime import context
 
+from .. import heuristics
 from .gates import activation
 from .linears import Linear, linears
 from .match import Match
@@ -83,10 +84,11 @@ def _unserved(group: Sequence[Linear]) -> str:
         return "the number of rows varies"
     if rows > _MOST_ROWS:
         return f"{rows} rows: more than {_MOST_ROWS} are bound by arithmetic"
-    blocks = any(layer.format != DENSE for layer in group)
-    if blocks and context.is_open() and context.get().info.kind == "cpu":
-        return "processors multiply blocks faster one weight at a time"
-    return ""
+    forced = heuristics.forced("fused_linears")
+    if forced is None and context.is_open() and context.get().info.kind == "cpu":
+        # SmolLM2's q, k and v after their norm on lavapipe: 1.4 ms in four kernels of their own, 6 and more in this one.
+        return "a processor has faster kernels for single weights"
+    return "" if forced in (None, True) else "turned off"
 
 
 def _norm(x: Node, group: Sequence[Linear]) -> tuple[Norm | None, str]:
