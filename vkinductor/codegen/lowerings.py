@@ -13,10 +13,11 @@ from torch._inductor.virtualized import V
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
 from vkinductor.device import attention as attention_operators
+from vkinductor.device import fused_linear as fused_operators
 from vkinductor.device import operators
 from vkinductor.device import quantized as quantized_operators
 
-from . import attention, channels, ctc, library_operators, loop_limit, quantized, scatters
+from . import attention, channels, ctc, fused, library_operators, loop_limit, quantized, scatters
 from .attention import flex
 from .convolution import convolution, convolution_backward
 from .gemm import addmm, int_mm, mm
@@ -48,6 +49,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
     operators.ctc_states: ctc.states,
     operators.draw: library_operators.draw,
     operators.scale_and_shift: channels.scale_and_shift,
+    fused_operators.fused_linear: fused.fused_linear,
     quantized_operators.dequantize: quantized.dequantize,
     quantized_operators.quantized_linear: quantized.quantized_linear,
 }

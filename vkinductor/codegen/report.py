@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from . import fallbacks
 from .compat import setting, size_hint
+from .passes import MATCHES, Match
 
 # Operators that move or make values and compute none.
 _MOVES_TEXT = """
@@ -59,11 +60,15 @@ class FallbackReport:
 
 @dataclass
 class PhaseReport:
-    """One compiled graph: "inference", or the "forward" or "backward" of one that is trained."""
+    """One compiled graph: "inference", or the "forward" or "backward" of one that is trained.
+
+    ``matches``: the patterns that the graph passes found, those among them that they left as they were.
+    """
 
     phase: str
     kernels: list[KernelReport] = field(default_factory=list)
     fallbacks: list[FallbackReport] = field(default_factory=list)
+    matches: list[Match] = field(default_factory=list)
 
 
 @dataclass
@@ -84,7 +89,13 @@ def _current() -> PhaseReport | None:
 
     number = setting("report")
     report = registry.reports.get(number) if number else None
-    return None if report is None else report.phase(V.graph.get_training_phase())
+    if report is None:
+        return None
+    phase = report.phase(V.graph.get_training_phase())
+    meta: Any = V.graph.module.meta
+    found = meta.get(MATCHES, ())
+    phase.matches += [match for match in found if match not in phase.matches]
+    return phase
 
 
 def note_kernel(name: str, definition: str, nodes: Any, kernel: Any) -> None:

@@ -20,6 +20,7 @@ from vkinductor.device import (
     eager,
     factory,
     fakes,
+    fused_linear,
     guards,
     hooks,
     metadata,
@@ -110,4 +111,5 @@ def _register_kernels() -> None:
         part.register(aten)
     eager.register(aten, every)
     quantized.register()
+    fused_linear.register()
     autocast.register(aten, every)

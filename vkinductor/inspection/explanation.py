@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from vkinductor.codegen.passes import Match
 from vkinductor.codegen.report import FallbackReport, KernelReport, PhaseReport
 
 
@@ -88,6 +89,7 @@ class Explanation:
                 for kernel in phase.kernels:
                     lines += _kernel_lines(kernel)
                 lines += [f"    {_fallback_line(fallback)}" for fallback in phase.fallbacks]
+                lines += [f"    {_match_line(match)}" for match in phase.matches]
         for end in self.breaks:
             lines.append(f"\ngraph break: {end.reason}\n  {end.where}")
         if self.ran_on_cpu:
@@ -110,6 +112,10 @@ def _kernel_lines(kernel: KernelReport) -> list[str]:
 def _fallback_line(fallback: FallbackReport) -> str:
     what = "on the CPU" if fallback.certain else "no kernel of the graph"
     return f"{fallback.operator}, {what}: {fallback.reason}" + (f"\n      {fallback.where}" if fallback.where else "")
+
+
+def _match_line(match: Match) -> str:
+    return f"{match.pattern} at {match.node}: " + (f"left as it is: {match.missed}" if match.missed else "one operator")
 
 
 def _count(n: int, one: str, many: str = "") -> str:

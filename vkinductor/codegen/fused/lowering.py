@@ -1,0 +1,199 @@
+"""Lowering of vkinductor.fused_linear onto one template node; what follows it fuses into its stores."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import ir, lowering
+from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
+from torch._inductor.utils import ceildiv
+from torch._inductor.virtualized import V
+
+from vkinductor.device.fused_linear import DENSE
+from vkinductor.runtime import context
+
+from ..compat import size_hint
+from ..quantized.formats import packing
+from ..quantized.operands import rows_of_blocks
+from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
+from ..types import glsl_type, literal
+from .kinds import Kind, kind_of, loads
+from .tiles import MOST_ROWS, FusedTile, tile_of
+
+aten = torch.ops.aten
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The operator, its operands in memory by their positions among a node's inputs: x is the first, then weights.
+
+    ``pitches``: elements from a row to the next of each of those.
+    """
+
+    formats: tuple[int, ...]
+    sizes: tuple[int, ...]
+    biases: tuple[int | None, ...]
+    gate: str
+    norm: str
+    eps: float
+    gain: int | None
+    shift: int | None
+    plus_one: bool
+    k: int
+    pitches: tuple[int, ...]
+
+
+def fused_linear(
+    x: TensorBox, weights: Sequence[TensorBox], formats: Sequence[int], biases: Sequence[TensorBox | None],
+    gate: str = "", norm: str = "", eps: float = 0.0, gain: TensorBox | None = None, shift: TensorBox | None = None,
+    plus_one: bool = False,
+) -> TensorBox:  # fmt: skip
+    """vkinductor.fused_linear: x [m, K], each weight [n, K] or [n, bytes of K]; see device/fused_linear.py."""
+    # Sizes of weights are constants of the kernel.
+    fixed = V.graph.sizevars.guard_int
+    dtype, k = x.get_dtype(), int(fixed(x.get_size()[1]))
+    if gate and len(weights) == 1:
+        weights, formats, biases = _halves(weights[0]), [*formats, *formats], _halves(biases[0])
+    sizes = tuple(int(fixed(w.get_size()[0])) for w in weights)
+    n = sizes[0] if gate else sum(sizes)
+    size = [x.get_size()[0], n]
+    if V.graph.sizevars.statically_known_equals(size[0], 0) or 0 in sizes or k == 0:
+        return _composed_of_nothing(x, size)
+    inputs = [_rows(x), *(_rows(w) if f == DENSE else _blocks(w, f) for w, f in zip(weights, formats, strict=True))]
+
+    def place(operand: TensorBox | None) -> int | None:
+        if operand is None:
+            return None
+        inputs.append(_vector(operand))
+        return len(inputs) - 1
+
+    pitches = tuple(int(fixed(i.get_layout().stride[0])) for i in inputs)
+    problem = Problem(
+        tuple(formats), sizes, tuple(place(b) for b in biases), gate, norm, eps,
+        place(gain), place(shift), plus_one, k, pitches,
+    )  # fmt: skip
+    info, m = context.get().info, size_hint(size[0])
+    tm = min(MOST_ROWS, 1 << (m - 1).bit_length() if not isinstance(size[0], (int, sympy.Integer)) else m)
+    kinds = _kinds(inputs, problem)
+    chunks = min(k // kind.chunk.weights for kind in kinds)
+    plan = functools.partial(_plan, tile=tile_of(info, tm, sizes, chunks, bool(gate)), problem=problem, tm=tm)
+    layout = FixedLayout(x.get_device_or_error(), dtype, size, FlexibleLayout.contiguous_strides(size))
+    return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="fused_linear"))
+
+
+def _composed_of_nothing(x: TensorBox, size: list[Any]) -> TensorBox:
+    if not V.graph.sizevars.statically_known_equals(x.get_size()[1], 0):
+        return lowering.full(size, 0, dtype=x.get_dtype(), device=x.get_device())
+    raise NotImplementedError("linear layers of no columns")
+
+
+def _halves(x: TensorBox | None) -> list[Any]:
+    if x is None:
+        return [None, None]
+    half = int(V.graph.sizevars.guard_int(x.get_size()[0])) // 2
+    return [lowering.lowerings[aten.slice.Tensor](x, 0, at, at + half) for at in (0, half)]
+
+
+def _rows(x: TensorBox) -> Any:
+    """``x`` [rows, K] in memory, each row in one piece."""
+    operand = laid_out(x)
+    return operand if operand.get_layout().stride[1] == 1 else ir.ExternKernel.copy_input(operand)
+
+
+def _blocks(weight: TensorBox, number: int) -> Any:
+    return rows_of_blocks(weight, packing(number))
+
+
+def _vector(x: TensorBox) -> Any:
+    if x.get_dtype() not in _FLOATS:
+        x = lowering.to_dtype(x, torch.float32)
+    operand = laid_out(x)
+    return operand if operand.get_layout().stride[0] == 1 else ir.ExternKernel.copy_input(operand)
+
+
+def _kinds(inputs: Sequence[Any], problem: Problem) -> list[Kind]:
+    """The different kinds of the weights, each with the numbers of those."""
+    found: dict[Kind, Kind] = {}
+    for i, number in enumerate(problem.formats):
+        kind = kind_of(inputs[1 + i], number)
+        found.setdefault(kind, kind).parts.append(i)
+    return list(found.values())
+
+
+def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: int) -> tuple[str, dict[str, Any], Any]:
+    """The template's context for ``tm`` rows of x at a time, and the number of workgroups."""
+    x, info = kernel.inputs[0], kernel.device_info
+    gain, shift = (None if p is None else kernel.inputs[p] for p in (problem.gain, problem.shift))
+    rows = kernel.node.get_size()[0]
+    per_group = tile.threads // tile.lanes * tile.rows
+    parts, tiles = _parts(kernel, problem, per_group)
+    cluster, sweep = tile.cluster(info), loads(x)
+    kinds = _kinds(kernel.inputs, problem)
+    values = {
+        "threads": tile.threads,
+        "lanes": tile.lanes,
+        "rows": tile.rows,
+        "loads": tile.loads,
+        "slots": tile.rows * (2 if problem.gate else 1),
+        "tm": tm,
+        "m": kernel.size(rows),
+        "k": problem.k,
+        "one_over_k": literal(1 / problem.k, torch.float32),
+        "columns": problem.sizes[0] if problem.gate else sum(problem.sizes),
+        "tiles": tiles,
+        "parts": parts,
+        "gate": problem.gate,
+        "norm": problem.norm,
+        "eps": literal(problem.eps, torch.float32),
+        "plus_one": problem.plus_one,
+        "gain": "" if problem.gain is None else kernel.address(problem.gain),
+        "shift": "" if problem.shift is None else kernel.address(problem.shift),
+        "gain_bytes": 0 if gain is None else gain.get_dtype().itemsize,
+        "shift_bytes": 0 if shift is None else shift.get_dtype().itemsize,
+        "x_address": kernel.address(0),
+        "x_pitch": problem.pitches[0] * x.get_dtype().itemsize,
+        "x_bytes": x.get_dtype().itemsize,
+        "sweep_width": sweep.width,
+        "sweep_type": sweep.type,
+        "sweep_elements": sweep.elements,
+        "kinds": [kind.values(problem.k, tile.lanes, tile.loads, x, gain, shift) for kind in kinds],
+        "cluster": cluster,
+        "whole_subgroup": cluster == info.limits.subgroup_size_max,
+    }
+    return "fused_linear.glsl.jinja", values, tiles * ceildiv(rows, tm)
+
+
+def _parts(kernel: VulkanTemplateKernel, problem: Problem, per_group: int) -> tuple[list[dict[str, Any]], int]:
+    """Each weight for the template (where it lies, its first workgroup and column), and the number of workgroups."""
+    parts: list[dict[str, Any]] = []
+    first = column = 0
+    for i, (n, bias) in enumerate(zip(problem.sizes, problem.biases, strict=True)):
+        weight = kernel.inputs[1 + i]
+        parts.append(
+            {
+                "number": i,
+                "n": n,
+                "first": first,
+                "column": column,
+                "address": kernel.address(1 + i),
+                "pitch": problem.pitches[1 + i] * weight.get_dtype().itemsize,
+                "bias": None if bias is None else _element(kernel, bias),
+            }
+        )
+        if not problem.gate or i == 0:
+            first += -(-n // per_group)
+            column += n
+    return parts, first
+
+
+def _element(kernel: VulkanTemplateKernel, position: int) -> Any:
+    entry, address = glsl_type(kernel.inputs[position].get_dtype()), kernel.address(position)
+    load = entry.load.format(f"{entry.buffer}({address} + uint64_t(uint({{}})) * {entry.nbytes}ul).d[0]")
+    return load.format
