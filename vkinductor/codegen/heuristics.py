@@ -104,8 +104,8 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 def override(**values: Any) -> Iterator[None]:
     """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (elements along and across), ``columns``,
     ``subgroups`` (whether rows are folded in them), ``reads_dominate``, ``device_exp2``, ``scan_limit`` and
-    ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row`` or ``convolution_products`` for
-    kernels generated inside."""
+    ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row``, ``convolution_products``,
+    ``sample_lanes`` or ``sample_capacity`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
