@@ -12,7 +12,7 @@ import vkinductor
 from vkinductor.codegen import heuristics
 from vkinductor.device.sampling import sample, sample_reference
 
-ROWS = 16
+ROWS = 8
 NAN, INF = float("nan"), float("inf")
 
 # temperature, top_k, top_p, and how far apart logits are: few tokens that count are sorted, many are not.
@@ -27,7 +27,7 @@ CASES = [
     (1.0, 3000, 1.0, 0.5),
     (1.0, 0, 0.9, 0.5),
     (1.0, 3000, 0.9, 0.5),
-    (1.0, 4900, 0.99999, 8.0),
+    (1.0, 4400, 0.99999, 8.0),
     (100.0, 0, 0.5, 4.0),
     (1e-3, 10, 0.5, 4.0),
     (1.0, 0, 0.0, 4.0),
@@ -41,7 +41,7 @@ def parameters(temperature: float, top_k: int, top_p: float) -> tuple[torch.Tens
 def hold(function: Callable[..., torch.Tensor], logits: torch.Tensor, uniform: torch.Tensor, *rest: Any) -> None:
     """The same tokens, where the sum of probabilities is not within rounding of ``uniform``."""
     got = function(*(x.to("vulkan") for x in (logits, uniform, *rest))).cpu()
-    assert got.shape == (len(logits), 1) and got.dtype == torch.int64
+    assert (got.shape, got.dtype) == ((len(logits), 1), torch.int64)
     near = [sample_reference(logits, (uniform + d).clamp(0, 1), *rest) for d in (0, -2e-5, 2e-5)]
     assert bool((near[0] == got).float().mean() >= 0.9)
     assert bool(torch.stack([n == got for n in near]).any(0).all()), (got, near[0])
@@ -49,23 +49,23 @@ def hold(function: Callable[..., torch.Tensor], logits: torch.Tensor, uniform: t
 
 def test_every_way() -> None:
     """Three slices a row, of which the last is not full; eager, which compiles once for all tests here."""
-    hold(sample, torch.randn(ROWS, 5000).half(), torch.rand(ROWS), *parameters(1, 0, 1))
+    hold(sample, torch.randn(ROWS, 4500).half(), torch.rand(ROWS), *parameters(1, 0, 1))
     vkinductor.reset_stats()
     for temperature, top_k, top_p, apart in CASES:
-        logits = (torch.randn(ROWS, 5000) * apart).half()
+        logits = (torch.randn(ROWS, 4500) * apart).half()
         hold(sample, logits, torch.rand(ROWS), *parameters(temperature, top_k, top_p))
     stats = vkinductor.stats()
-    assert not stats["kernels_compiled"] and not stats["fallbacks"]  # other values compile nothing
+    assert (stats["kernels_compiled"], stats["fallbacks"]) == (0, {})  # other values compile nothing
 
 
 def test_two_dispatches() -> None:
-    logits = torch.randn(ROWS, 5000, device="vulkan", dtype=torch.float16)
+    logits = torch.randn(ROWS, 4500, device="vulkan", dtype=torch.float16)
     rest = (x.to("vulkan") for x in parameters(1, 0, 0.5))
     assert dispatches(sample, logits, torch.rand(ROWS, device="vulkan"), *rest) == 2
 
 
 def test_equal_logits_in_order_of_index() -> None:
-    logits = torch.zeros(ROWS, 5000).half()
+    logits = torch.zeros(ROWS, 4500).half()
     logits[:, 7::1000] = 3
     logits[:, 8] = 2
     for top_k, top_p in ((3, 1.0), (6, 0.5), (6, 1.0), (7, 1.0), (2000, 1.0), (0, 0.02), (0, 0.5)):
@@ -74,7 +74,7 @@ def test_equal_logits_in_order_of_index() -> None:
 
 def test_ends_of_uniform() -> None:
     """0 and the float before 1 give tokens that may be drawn: none that is masked."""
-    logits = torch.full((ROWS, 5000), -INF).half()
+    logits = torch.full((ROWS, 4500), -INF).half()
     logits[:, 100:4000] = torch.randn(3900).half()
     uniform = torch.tensor([0.0, 1 - 2**-24]).repeat(ROWS // 2)
     for values in ((1.0, 0, 1.0), (1.0, 20, 1.0), (1.0, 0, 0.3), (1.0, 2500, 1.0)):
@@ -85,7 +85,7 @@ def test_ends_of_uniform() -> None:
 
 
 def test_no_finite_best_is_an_argmax() -> None:
-    logits = torch.randn(ROWS, 5000).half()
+    logits = torch.randn(ROWS, 4500).half()
     logits[0, 4000:4002] = NAN
     logits[1, 3000:3002] = INF
     logits[2] = -INF
@@ -96,14 +96,14 @@ def test_no_finite_best_is_an_argmax() -> None:
 def test_a_hundred_times_the_same() -> None:
     uniform = torch.rand(ROWS)
     for values, apart in (((1.0, 0, 1.0), 4.0), ((1.0, 50, 0.9), 4.0), ((1.0, 0, 0.9), 0.5)):
-        args = [x.to("vulkan") for x in ((torch.randn(ROWS, 5000) * apart).half(), uniform, *parameters(*values))]
+        args = [x.to("vulkan") for x in ((torch.randn(ROWS, 4500) * apart).half(), uniform, *parameters(*values))]
         first = sample(*args).cpu()
         assert all(torch.equal(sample(*args).cpu(), first) for _ in range(100))
 
 
 def test_the_distribution() -> None:
-    """Chi-square of 2048 draws with fixed numbers; 7 degrees of freedom exceed 30 once in 10,000 times."""
-    logits = torch.full((5000,), -20.0)
+    """Chi-square of 1024 draws with fixed numbers; 7 degrees of freedom exceed 30 once in 10,000 times."""
+    logits = torch.full((4500,), -20.0)
     chosen = torch.arange(8) * 600
     logits[chosen] = torch.linspace(-1, 1.5, 8)
     numbers = torch.rand(128, ROWS, generator=torch.Generator().manual_seed(1))
@@ -122,7 +122,7 @@ def test_other_layouts() -> None:
     rest = [torch.tensor([row[i] for row in CASES]) for i in range(3)]
     apart = torch.tensor([row[3] for row in CASES])
     logits = torch.randn(5003, len(CASES)).T * apart[:, None]
-    with heuristics.override(sample_lanes=512, sample_capacity=64):
+    with heuristics.override(sample_lanes=512, sample_capacity=64, batch=4):
         for _ in range(3):
             hold(function, logits, torch.rand(len(CASES)), *rest)
 

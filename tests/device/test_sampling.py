@@ -54,7 +54,7 @@ def test_a_parameter_for_each_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong, message",
+    ("wrong", "message"),
     [
         ({"logits": torch.zeros(4)}, "1 dimensions"),
         ({"logits": torch.zeros(2, 4, dtype=torch.float64)}, "float64"),

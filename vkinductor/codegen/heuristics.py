@@ -33,8 +33,8 @@ FEWEST_WORKGROUPS_OF_COLUMNS = 64
 # A kernel of rows sums columns as well where the elements are more than caches hold, and a row's fit beside their sums.
 LONGEST_ROW_WITH_SUMS, FEWEST_WITH_SUMS = 8192, 1 << 22
 
-# Rows that are reduced with their places are cut where they are longer than one workgroup is quick with, into parts of so
-# many elements at least, as long as there are fewer workgroups of these than a large GPU runs at a time.
+# Rows that are reduced with their places are cut where they are longer than one workgroup is quick with, into parts of
+# so many elements at least, as long as there are fewer workgroups of these than a large GPU runs at a time.
 LONGEST_ROW_WITH_PLACES, FEWEST_IN_PART, WORKGROUPS_OF_PARTS = 16384, 1024, 128
 
 # Below this a kernel takes fewer elements an invocation: a large GPU runs a quarter of a million at a time.
@@ -202,7 +202,7 @@ def column_parts(rows: int, columns: int) -> int:
 
 
 def parts_with_places(length: int, rows: int) -> int:
-    """Into how many parts ``rows`` rows of so many elements are cut that are reduced with their places; 1: they are not.
+    """Into how many parts ``rows`` rows of so many elements are cut that are reduced with their places; 1: into none.
 
     Parts are alike, and begin where wide loads may, if there is such a number near the best.
     """

@@ -1,7 +1,7 @@
 """argmax, argmin and max and min with index of few long rows: in parts, which fill a GPU that one row leaves idle.
 
-Inductor splits no reduction that has an index. Here a part of a row leaves its best value and where in the part that is;
-a second kernel finds the best part. Parts are in order, so that of equal values the first wins in both.
+Inductor splits no reduction that has an index. Here a part of a row leaves its best value and where in the part that
+is; a second kernel finds the best part. Parts are in order, so that of equal values the first wins in both.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _in_parts(x: TensorBox, dim: int, parts: int, largest: bool) -> TensorBox:
 
 
 def _place(part: TensorBox, places: TensorBox, dim: int, each: int) -> TensorBox:
-    """The place in the row: of the best of its ``part`` [..., 1, ...], where there it is in ``places`` [..., parts, ...]."""
+    """The place in the row, from the number of the best ``part`` [..., 1, ...] and the ``places`` in parts."""
     load_part, load_place = part.make_loader(), places.make_loader()
     parts = places.get_size()[dim]
 

@@ -88,7 +88,7 @@ def register() -> None:
         own = [o for o in _all(getattr(aten, name)) if not _is_fallback(o)]
         _wrap(tuple(own), functools.partial(_dispatch_around, loop_limit.realizing(operation)))
     for packet, largest in ((aten.argmax, True), (aten.argmin, False)):
-        _wrap(_all(packet), lambda original, largest=largest: _flat(long_places.places(original, largest)))
+        _wrap(_all(packet), functools.partial(_places, largest))
     for packet, largest in ((aten.max, True), (aten.min, False)):
         around = functools.partial(long_places.values_and_places, largest=largest)
         _wrap((packet, packet.dim), functools.partial(_dispatch_around, around))
@@ -129,6 +129,10 @@ def _any_strides(overload: Any) -> None:
 
     constrain.vkinductor = True  # type: ignore[attr-defined]
     lowering.add_layout_constraint(overload, constrain)
+
+
+def _places(largest: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    return _flat(long_places.places(original, largest))
 
 
 def _flat(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,6 @@ No row is sorted. What the slices leave (see `_words`) leads the second kernel t
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import sympy
@@ -37,7 +36,7 @@ LONGEST = 1 << 24
 
 
 def _words() -> int:
-    """Words that a slice leaves: best logit, its index, sum of weights; the best of each lane; counts and sums of bins."""
+    """Words a slice leaves: best logit, its index, sum of weights; the best of each lane; counts and sums of bins."""
     return 3 + SLICE_LANES + 2 * BINS
 
 
@@ -51,11 +50,11 @@ def _lanes(info: DeviceInfo) -> int:
 
 
 def _capacity(info: DeviceInfo) -> int:
-    """Logits that the second kernel sorts: 8 bytes each in shared memory, beside which it has up to 6 KiB."""
+    """Logits that the second kernel sorts: 12 bytes each in shared memory, beside which it has up to 6 KiB."""
     forced = heuristics.forced("sample_capacity")
     if forced is not None:
         return int(forced)
-    return next((n for n in (4096, 2048) if 8 * n + 6144 <= info.limits.max_shared_memory), 1024)
+    return next((n for n in (2048, 1024) if 12 * n + 6144 <= info.limits.max_shared_memory), 512)
 
 
 def _common(kernel: VulkanTemplateKernel) -> dict[str, Any]:
@@ -96,6 +95,7 @@ def _plan_draw(kernel: VulkanTemplateKernel) -> tuple[str, dict[str, Any], Any]:
     context = _common(kernel) | {
         "lanes": _lanes(kernel.device_info),
         "capacity": _capacity(kernel.device_info),
+        "batch": heuristics.forced("batch") or (1 if kernel.device_info.kind == "cpu" else 4),
         "load_words": kernel.operand(5),
     }
     for position, name in ((2, "uniform"), (3, "top_k"), (4, "top_p")):
