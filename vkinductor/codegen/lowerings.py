@@ -16,8 +16,20 @@ from vkinductor.device import attention as attention_operators
 from vkinductor.device import fused_linear as fused_operators
 from vkinductor.device import operators
 from vkinductor.device import quantized as quantized_operators
+from vkinductor.device import sampling as sampling_operators
 
-from . import attention, channels, ctc, fused, library_operators, loop_limit, quantized, scatters
+from . import (
+    attention,
+    channels,
+    ctc,
+    fused,
+    library_operators,
+    long_places,
+    loop_limit,
+    quantized,
+    sampling,
+    scatters,
+)
 from .attention import flex
 from .convolution import convolution, convolution_backward
 from .gemm import addmm, int_mm, mm
@@ -52,6 +64,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
     fused_operators.fused_linear: fused.fused_linear,
     quantized_operators.dequantize: quantized.dequantize,
     quantized_operators.quantized_linear: quantized.quantized_linear,
+    sampling_operators.sample: sampling.sample,
 }
 
 # Overload packet -> function from Inductor's lowering to ours.
@@ -90,8 +103,11 @@ def register() -> None:
     for name, operation in loop_limit.LOOPING.items():
         own = [o for o in _all(getattr(aten, name)) if not _is_fallback(o)]
         _wrap(tuple(own), functools.partial(_dispatch_around, loop_limit.realizing(operation)))
-    for packet in (aten.argmax, aten.argmin):
-        _wrap(_all(packet), _flat)
+    for packet, largest in ((aten.argmax, True), (aten.argmin, False)):
+        _wrap(_all(packet), functools.partial(_places, largest))
+    for packet, largest in ((aten.max, True), (aten.min, False)):
+        around = functools.partial(long_places.values_and_places, largest=largest)
+        _wrap((packet, packet.dim), functools.partial(_dispatch_around, around))
     for overload in (aten.convolution.default, aten.convolution_backward.default):
         _any_strides(overload)
 
@@ -129,6 +145,10 @@ def _any_strides(overload: Any) -> None:
 
     constrain.vkinductor = True  # type: ignore[attr-defined]
     lowering.add_layout_constraint(overload, constrain)
+
+
+def _places(largest: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    return _flat(long_places.places(original, largest))
 
 
 def _flat(original: Callable[..., Any]) -> Callable[..., Any]:
