@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from vkinductor.codegen import heuristics
+from vkinductor.device.attention import DTYPES, MAX_HEAD
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 # Queries of one key head that the operator's kernel is for, and that one workgroup takes at most.
@@ -87,7 +92,7 @@ MOST_PIECES = 64
 _WORKGROUPS = {"cpu": 4}
 _WORKGROUPS_OF_GPU = 256
 # The first that fits is taken.
-_THREADS = {"cpu": ((32, 2), (16, 1), (8, 1))}
+_THREADS = {"cpu": ((32, 1), (16, 1), (8, 1))}
 _THREADS_OF_GPU = ((128, 4), (128, 2), (64, 2), (64, 1), (32, 1))
 
 
@@ -118,3 +123,16 @@ def step_tile(info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile
         if tile.fits(info, shape):
             return tile
     return None
+
+
+def is_served(
+    info: DeviceInfo, q: Sequence[int], key_cache: Sequence[int], value_cache: Sequence[int], dtype: torch.dtype
+) -> bool:
+    """Whether there is a kernel for operands of these sizes (see device/attention_step.py), if rows are aligned."""
+    _, heads, length, width = q
+    batch, groups, keys, width_v = *key_cache[:3], value_cache[3]
+    if heads % groups or width % 2 or width_v % 2 or max(width, width_v) > MAX_HEAD or dtype not in DTYPES:
+        return False
+    wide_k, wide_v = (math.gcd(n, 16 // dtype.itemsize) for n in (width, width_v))
+    shape = Shape(length * (heads // groups), length, width, width_v, wide_k, wide_v)
+    return step_tile(info, shape, batch * groups, keys) is not None

@@ -7,25 +7,18 @@ with Inductor's fusion. A pass says what matched and what nearly did (`Match`), 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import torch
 
+from . import attention
+from .match import Match
 
-@dataclass(frozen=True)
-class Match:
-    """A pattern found. ``missed``: why it was left as it is; "" where it was replaced. ``node``: the name of the FX
-    node that stands for it, before."""
-
-    pattern: str
-    node: str
-    missed: str = ""
-
+__all__ = ["MATCHES", "PASSES", "Match", "Pass", "run"]
 
 Pass = Callable[[torch.fx.Graph], Iterable[Match]]
 
 # In this order: what is around attention is looked for in the graph as models write it.
-PASSES: tuple[Pass, ...] = ()
+PASSES: tuple[Pass, ...] = (attention.apply,)
 
 # Where a graph module keeps its matches.
 MATCHES = "vkinductor_matches"
