@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-# q [B, H, L, D], k [B, G, L, D], v [B, G, L, E]: the projections, H a multiple of G. key_cache [B, G, S, D], value_cache
-# [B, G, S, E], of the same dtype: the new keys and values go to position .. position + L - 1, and query i stands at
-# position + i.
+# q [B, H, L, D], k [B, G, L, D], v [B, G, L, E]: the projections, H a multiple of G. key_cache [B, G, S, D] and
+# value_cache [B, G, S, E], of the same dtype: the new keys and values go to position .. position + L - 1, and query i
+# stands at position + i.
 # position: int64, one element or B. cos, sin: [B or 1, L, R] of rotary over the first R elements of a head (R even);
 # without them none. interleaved: pairs are (2i, 2i + 1), else (i, i + R/2).
 # q_weight, k_weight [D]: RMSNorm of each head with eps before that, by weight_offset + weight (Gemma's offset is 1).
-# What query i sees: keys up to its position (causal), of those the last `window` (0: all), none before start (int64, one
-# element or B), and what mask [B or 1, H or 1, L or 1, S or 1] says: bool, or added to the scores.
+# What query i sees: keys up to its position (causal), of those the last `window` (0: all), none before start (int64,
+# one element or B), and what mask [B or 1, H or 1, L or 1, S or 1] says: bool, or added to the scores.
 # scores = softcap * tanh(scale * q.k / softcap) (softcap 0: scale * q.k) + slopes[h] * (key - position of the query).
 # Returns [B, H, L, E], 0 where a query sees nothing. All in float32; keys are rounded once, to the cache's dtype.
 _SCHEMA = (
@@ -76,7 +76,7 @@ def attention_step_composed(
     softcap: float = 0.0, eps: float = 0.0, weight_offset: float = 0.0, interleaved: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """``vkinductor.attention_step`` in other operators: what it means, and how the CPU runs it (doubles in double)."""
-    batch, heads, length, _ = q.shape
+    heads, length = q.shape[1:3]
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     queries = rotated(normalized(q.to(wide), q_weight, eps, weight_offset), cos, sin, interleaved)
     new = rotated(normalized(k.to(wide), k_weight, eps, weight_offset), cos, sin, interleaved).to(key_cache.dtype)

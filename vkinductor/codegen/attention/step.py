@@ -95,9 +95,7 @@ def attention_step(
         return TensorBox.create(node)
     # The parts' kernel has no result of its own but those.
     nothing = FixedLayout(device, torch.float32, [1], [1])
-    pieces = VulkanTemplateBuffer(
-        nothing, inputs, plan, name="attention_step", fuses=False, also=[*written, *scratch]
-    )
+    pieces = VulkanTemplateBuffer(nothing, inputs, plan, name="attention_step", fuses=False, also=[*written, *scratch])
     seconds = ["position", *(["start"] if start is not None else []), "parts"]
     second = dataclasses.replace(step, places={name: i for i, name in enumerate([*seconds, "order"])})
     inputs = [*(operands[name] for name in seconds[:-1]), *scratch, realized(TensorBox.create(pieces))]

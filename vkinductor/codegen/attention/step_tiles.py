@@ -81,8 +81,10 @@ class StepTile:
         """Whether the device's limits hold it."""
         limits, size = info.limits, info.limits.subgroup_size
         invocations = min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
-        return self.threads % size == 0 and self.threads <= invocations and (
-            self.shared(shape, size) <= limits.max_shared_memory
+        return (
+            self.threads % size == 0
+            and self.threads <= invocations
+            and (self.shared(shape, size) <= limits.max_shared_memory)
         )
 
 
@@ -113,7 +115,7 @@ def step_tile(info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile
         return None
     size = info.limits.subgroup_size
     if forced is not None and forced.fits(info, shape):
-        return forced  # type: ignore[no-any-return]
+        return forced
     for threads, unroll in _THREADS.get(info.kind, _THREADS_OF_GPU):
         one = StepTile(threads, unroll, 1)
         blocks = -(-shape.rows // one.rows(shape, size))

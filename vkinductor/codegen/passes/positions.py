@@ -129,7 +129,9 @@ def rules_of(node: Any) -> tuple[list[tuple[Sum, Residue]], Residue | None]:
         a, b = (sum_of(x) for x in node.args)
         if a is not None and b is not None:
             difference = b.plus(a, -1) if turned else a.plus(b, -1)
-            return [(Sum(difference.constant - least, difference.coefficients, difference.scalars), Residue(node))], None
+            return [
+                (Sum(difference.constant - least, difference.coefficients, difference.scalars), Residue(node))
+            ], None
     return [], Residue(node)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .nodes import aten, call, is_call, pairs, prims, shape, uncast, value
+from .nodes import aten, call, is_call, pairs, shape, uncast, value
 
 _SWAP = [0, 2, 1, 3]
 _END = 1 << 62
@@ -36,7 +36,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Rotation:
-    """cos and sin [B or 1, 1 at the heads' place, L, R], and whether pairs are neighbours."""
+    """cos and sin [B or 1, L, R], or with 1 at the heads' place as well; whether pairs are neighbours."""
 
     cos: torch.fx.Node
     sin: torch.fx.Node
@@ -48,16 +48,12 @@ class Rotation:
         place = 2 if self.swapped else 1
 
         def flat(node: torch.fx.Node) -> torch.fx.Node:
-            if is_call(node, aten.unsqueeze.default) and node.args[1] % len(shape(node) or ()) == place:
-                inner = node.args[0]
-                assert isinstance(inner, torch.fx.Node)
-                return inner
-            return call(graph, aten.squeeze.dim, (node, place), node)
+            return node if len(shape(node) or ()) == 3 else call(graph, aten.squeeze.dim, (node, place), node)
 
         return flat(self.cos), flat(self.sin)
 
 
-def heads_of(node: torch.fx.Node) -> Heads:
+def heads_of(node: Any) -> Heads:
     """Heads without the transposition that made them [B, H, L, D]."""
     if is_call(node, aten.permute.default) and list(node.args[1]) == _SWAP:
         return Heads(node.args[0], True)
@@ -120,6 +116,11 @@ def _is_table(node: Any, x: Any, place: int) -> bool:
     )
 
 
+def _flat(node: Any, place: int) -> Any:
+    """A table before it got a dimension for the heads."""
+    return node.args[0] if is_call(node, aten.unsqueeze.default) and node.args[1] % 4 == place else node
+
+
 def _whole_rotation(node: Any, swapped: bool) -> tuple[Any, Rotation] | None:
     place = 2 if swapped else 1
     for plain, turned in pairs(uncast(node), aten.add.Tensor):
@@ -129,11 +130,11 @@ def _whole_rotation(node: Any, swapped: bool) -> tuple[Any, Rotation] | None:
                 cos_, sin_ = uncast(cos), uncast(sin)
                 if found is not None and uncast(found[0]) is uncast(x) and _is_table(cos_, x, place):
                     if _is_table(sin_, x, place):
-                        return uncast(x), Rotation(cos_, sin_, swapped, found[1])
+                        return uncast(x), Rotation(_flat(cos_, place), _flat(sin_, place), swapped, found[1])
     return None
 
 
-def rotation_of(node: torch.fx.Node) -> tuple[Heads, Rotation] | None:
+def rotation_of(node: Any) -> tuple[Heads, Rotation] | None:
     """What ``node`` [B, H, L, D] is the rotation of, all of each head or its first part; None where it is none."""
     for swapped, inner in {(False, node), (heads_of(uncast(node)).swapped, heads_of(uncast(node)).node)}:
         found = _whole_rotation(inner, swapped)
@@ -188,6 +189,3 @@ def _root_mean_square(node: Any, x: Any) -> float | None:
     else:
         return None
     return eps if uncast(inner) is x and value(mean) is not None else None
-
-
-__all__ = ["Heads", "Norm", "Rotation", "heads_of", "norm_of", "prims", "rotation_of"]
