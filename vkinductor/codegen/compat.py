@@ -443,3 +443,10 @@ def serve_flex_attention(device_type: str) -> None:
         operands = [x.to(dtype) if x.is_floating_point() else x for x in (query, key, value)]
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(autocast)):
             return operator(*operands, *rest)
+
+
+def stable_topological_sort(graph: torch.fx.Graph) -> None:
+    """Put the nodes of ``graph`` after what they read, in their order otherwise."""
+    from torch._inductor.pattern_matcher import stable_topological_sort
+
+    stable_topological_sort(graph)

@@ -13,6 +13,7 @@ from torch._inductor.virtualized import V
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
 from vkinductor.device import attention as attention_operators
+from vkinductor.device import attention_step as attention_step_operator
 from vkinductor.device import fused_linear as fused_operators
 from vkinductor.device import operators
 from vkinductor.device import quantized as quantized_operators
@@ -58,6 +59,7 @@ _LOWERINGS: dict[Any, Callable[..., Any]] = {
 _OWN: dict[Any, Callable[..., Any]] = {
     attention_operators.attention: attention.forward,
     attention_operators.attention_backward: attention.backward,
+    attention_step_operator.attention_step: attention.attention_step,
     operators.ctc_states: ctc.states,
     operators.draw: library_operators.draw,
     operators.scale_and_shift: channels.scale_and_shift,

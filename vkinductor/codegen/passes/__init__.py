@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from . import linear
+from . import attention, linear
 from .match import Match
 
 __all__ = ["MATCHES", "PASSES", "Match", "Pass", "run"]
@@ -19,7 +19,7 @@ __all__ = ["MATCHES", "PASSES", "Match", "Pass", "run"]
 Pass = Callable[[torch.fx.Graph], Iterable[Match]]
 
 # In this order: what is around attention is looked for in the graph as models write it.
-PASSES: tuple[Pass, ...] = (linear.apply,)
+PASSES: tuple[Pass, ...] = (attention.apply, linear.apply)
 
 # Where a graph module keeps its matches.
 MATCHES = "vkinductor_matches"

@@ -1,0 +1,252 @@
+"""Lowering of vkinductor.attention_step: rotary, cache write and attention of a decode step in one dispatch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import torch
+from torch._inductor import lowering
+from torch._inductor.ir import FixedLayout, TensorBox
+from torch._inductor.virtualized import V
+
+from vkinductor.codegen import heuristics
+from vkinductor.codegen.compat import size_hint
+from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out, realized
+from vkinductor.runtime import context
+from vkinductor.runtime.errors import UnsupportedError
+
+from .decode import _address, _number, _width
+from .decode_matrices import distances
+from .problem import Problem, heads_inside, number, strides
+from .step_tiles import Shape, StepTile, step_tile
+
+# Counters of workgroups that a graph's steps share: each leaves them zero.
+_COUNTERS = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One call of the operator: its problem, tile, options, and the places of its operands among the kernel's.
+
+    ``places``: operand -> position, for those that there are.
+    """
+
+    problem: Problem
+    shape: Shape
+    tile: StepTile
+    places: dict[str, int]
+    window: int
+    softcap: float
+    eps: float
+    weight_offset: float
+    interleaved: bool
+    combines: bool
+
+
+def attention_step(
+    q: TensorBox, k: TensorBox, v: TensorBox, key_cache: TensorBox, value_cache: TensorBox, position: TensorBox,
+    cos: TensorBox | None, sin: TensorBox | None, q_weight: TensorBox | None, k_weight: TensorBox | None,
+    mask: TensorBox | None, start: TensorBox | None, slopes: TensorBox | None, scale: Any, causal: bool = True,
+    window: int = 0, softcap: float = 0.0, eps: float = 0.0, weight_offset: float = 0.0, interleaved: bool = False,
+) -> TensorBox:  # fmt: skip
+    """vkinductor.attention_step; raises UnsupportedError for what its kernel does not take."""
+    named = {
+        "q": q, "k": k, "v": v, "key_cache": key_cache, "value_cache": value_cache, "position": position, "cos": cos,
+        "sin": sin, "q_weight": q_weight, "k_weight": k_weight, "mask": mask, "start": start, "slopes": slopes,
+    }  # fmt: skip
+    operands = {name: laid_out(x) for name, x in named.items() if x is not None}
+    problem = Problem.of(q, key_cache, value_cache, mask, causal, scale)
+    shape = _shape(problem, operands)
+    pairs, keys = size_hint(problem.batch * problem.groups), size_hint(problem.keys)
+    tile = None if shape is None else step_tile(context.get().info, shape, pairs, keys)
+    if shape is None or tile is None:
+        raise UnsupportedError(
+            f"vkinductor.attention_step has no kernel for q {q.get_size()} and caches {key_cache.get_size()} on this "
+            "device: it needs at most 8 queries, 32 that share a head of keys, even heads of at most 256 elements, and "
+            "subgroups that exchange values"
+        )
+    device = q.get_device_or_error()
+    size = [problem.batch, problem.heads, problem.queries, problem.width_v]
+    layout = FixedLayout(device, q.get_dtype(), size, heads_inside(size))
+    names = list(operands)
+    written = [operands["key_cache"], operands["value_cache"]]
+    combines = heuristics.forced("attention_step_combines") is not False or tile.pieces == 1
+    width = context.get().info.limits.subgroup_size
+    blocks = -(-shape.rows // tile.rows(shape, width))
+    scratch: list[Any] = []
+    if tile.pieces > 1:
+        parts = [problem.batch * problem.groups * blocks, tile.pieces * tile.stride(shape, width)]
+        names.append("parts")
+        scratch.append(realized(lowering.empty_strided(parts, None, dtype=torch.float32, device=device)))
+        if combines:
+            names.append("counters")
+            scratch.append(_counters(pairs * blocks, device))
+    step = Step(
+        problem, shape, tile, {name: i for i, name in enumerate(names)}, window, softcap, eps, weight_offset,
+        interleaved, combines,
+    )  # fmt: skip
+    plan = functools.partial(_plan_step, step=step)
+    inputs = [*operands.values(), *scratch]
+    if combines:
+        node = VulkanTemplateBuffer(layout, inputs, plan, name="attention_step", also=[*written, *scratch])
+        return TensorBox.create(node)
+    # The parts' kernel has no result of its own but those.
+    nothing = FixedLayout(device, torch.float32, [1], [1])
+    pieces = VulkanTemplateBuffer(nothing, inputs, plan, name="attention_step", fuses=False, also=[*written, *scratch])
+    seconds = ["position", *(["start"] if start is not None else []), "parts"]
+    second = dataclasses.replace(step, places={name: i for i, name in enumerate([*seconds, "order"])})
+    inputs = [*(operands[name] for name in seconds[:-1]), *scratch, realized(TensorBox.create(pieces))]
+    combine = functools.partial(_plan_combine, step=second)
+    return TensorBox.create(VulkanTemplateBuffer(layout, inputs, combine, name="attention_step_combine"))
+
+
+def _shape(problem: Problem, operands: dict[str, Any]) -> Shape | None:
+    """The fixed numbers of a problem, None where one varies or is not served."""
+    length = _number(problem.queries)
+    heads, groups = _number(problem.heads), _number(problem.groups)
+    if length is None or heads is None or groups is None or problem.width % 2 or problem.width_v % 2:
+        return None
+    if max(problem.width, problem.width_v) > 256:
+        return None
+    wide_k = _width(operands["key_cache"], problem.width)
+    wide_v = min(_width(operands[name], problem.width_v) for name in ("value_cache", "v"))
+    if min(wide_k, wide_v) * problem.dtype.itemsize < 4:
+        return None
+    return Shape(length * (heads // groups), length, problem.width, problem.width_v, wide_k, wide_v)
+
+
+def _counters(count: int, device: torch.device) -> Any:
+    """A buffer of zeros that all steps of the graph use in turn."""
+    graph: Any = V.graph
+    made = getattr(graph, "vkinductor_counters", None)
+    if made is None or count > _COUNTERS:
+        made = lowering.full([max(count, _COUNTERS)], 0, dtype=torch.int32, device=device)
+        made.realize()
+        if count <= _COUNTERS:
+            graph.vkinductor_counters = made
+    return realized(made)
+
+
+def _common(kernel: VulkanTemplateKernel, step: Step) -> dict[str, Any]:
+    """What both templates are told."""
+    size = kernel.device_info.limits.subgroup_size
+    shape, tile, places = step.shape, step.tile, step.places
+    rows = tile.rows(shape, size)
+
+    def scalar(name: str) -> Any:
+        if name not in places:
+            return None
+        load = kernel.operand(places[name])
+        operand = kernel.inputs[places[name]].get_layout()
+        along = kernel.size(operand.stride[0]) if operand.size else "0"
+        return lambda index: load(f"{index} * {along}")
+
+    def count(name: str) -> int:
+        sizes = kernel.inputs[places[name]].get_layout().size if name in places else []
+        return math.prod(int(n) for n in sizes)
+
+    return step.problem.context(kernel) | {
+        "length": shape.length,
+        "share": shape.rows // shape.length,
+        "total": shape.rows,
+        "rows": rows,
+        "blocks": -(-shape.rows // rows),
+        "pieces": tile.pieces,
+        "granule": tile.granule(shape, size),
+        "stride": tile.stride(shape, size),
+        "step": math.gcd(shape.width_v, 4),
+        "threads": tile.threads,
+        "size": size,
+        "subgroup_size": size,
+        "window": step.window,
+        "load_position": scalar("position"),
+        "positions": count("position"),
+        "start": "start" in places,
+        "load_start": scalar("start"),
+        "starts": count("start"),
+        "address_parts": kernel.address(places["parts"]) if "parts" in places else None,
+    }
+
+
+def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str, Any], Any]:
+    size = kernel.device_info.limits.subgroup_size
+    shape, tile, places, problem = step.shape, step.tile, step.places, step.problem
+    values = _common(kernel, step)
+    lanes, (words_k, words_v) = shape.lanes(size), shape.words(size)
+    padded = heuristics.power_of_two_at_least(values["rows"])
+
+    def load(name: str) -> Any:
+        return kernel.operand(places[name]) if name in places else None
+
+    def along(name: str) -> list[str]:
+        return strides(kernel, places[name]) if name in places else []
+
+    def fetch(name: str) -> Any:
+        one, last = kernel.operand(places[name]), along(name)[3]
+        return lambda index: one(index.replace("%s", last))
+
+    def weight(name: str) -> Any:
+        if name not in places:
+            return None
+        one, stride = kernel.operand(places[name]), along(name)[0]
+        return lambda index: one(f"{index} * {stride}")
+
+    for name in ("key_cache", "value_cache", "parts", "counters"):
+        if name in places:
+            kernel.written.add(kernel.args.input(kernel.inputs[places[name]].get_name()))
+    rotary = int(kernel.inputs[places["cos"]].get_layout().size[-1]) if "cos" in places else 0
+    mask = along("mask")
+    values |= {
+        "combines": step.combines,
+        "dtype": problem.dtype,
+        "kind": str(problem.dtype).removeprefix("torch."),
+        "lanes": lanes,
+        "words_k": words_k,
+        "words_v": words_v,
+        "wide_k": shape.wide_k,
+        "wide_v": shape.wide_v,
+        "padded": padded,
+        "unroll": tile.unroll,
+        "rotary": rotary,
+        "interleaved": step.interleaved,
+        "eps": number(kernel, step.eps),
+        "weight_offset": number(kernel, step.weight_offset),
+        "softcap": step.softcap,
+        "slopes": "slopes" in places,
+        "load_slopes": weight("slopes"),
+        "load_cos": load("cos"),
+        "load_sin": load("sin"),
+        "cos_strides": along("cos"),
+        "sin_strides": along("sin"),
+        "load_q_weight": weight("q_weight"),
+        "load_k_weight": weight("k_weight"),
+        "load_mask": load("mask"),
+        "mask_index": "b * {} + h * {} + at * {} + key * {}".format(*mask) if mask else "",
+        "fetch_q": fetch("q"),
+        "fetch_k": fetch("k"),
+        "q_strides": along("q"),
+        "new_k_strides": along("k"),
+        "new_v_strides": along("v"),
+        "k_strides": along("key_cache"),
+        "v_strides": along("value_cache"),
+        "address_k": _address(kernel, kernel.inputs[places["key_cache"]]),
+        "address_v": _address(kernel, kernel.inputs[places["value_cache"]]),
+        "address_new_v": _address(kernel, kernel.inputs[places["v"]]),
+        "masks_k": distances(1, lanes),
+        "masks_lines": distances(lanes, size),
+        "counter": None,
+    }
+    if "counters" in places:
+        counters = kernel.address(places["counters"])
+        values["counter"] = lambda block: f"Buffer_uint({counters} + uint64_t({block}) * 4ul).d[0]"
+    groups = problem.batch * problem.groups * values["blocks"] * tile.pieces
+    return "attention_step.glsl.jinja", values, groups
+
+
+def _plan_combine(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str, Any], Any]:
+    values = _common(kernel, step)
+    kernel.operand(step.places["order"])
+    return "attention_step_combine.glsl.jinja", values, step.problem.batch * step.problem.groups * values["blocks"]
