@@ -80,8 +80,11 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary positions of one kind of layer. `width`: how many elements of a head turn. `scaling`: none, linear, yarn or
-    longrope; `factor`, `original` (tokens) and the betas are its parameters. `amplitude` multiplies cosine and sine."""
+    """Rotary positions of one kind of layer.
+
+    `width`: how many elements of a head turn. `scaling`: none, linear, yarn or longrope; `factor`, `original` (tokens)
+    and the betas are its parameters. `amplitude` multiplies cosine and sine.
+    """
 
     base: float
     width: int

@@ -44,12 +44,13 @@ class SharedPositionLayer(StaticLayer):
 class StaticKVCache(Cache):
     """Keys and values of all layers for one sequence of at most `length` tokens, in `dtype` on `device`.
 
-    Raises UnsupportedModelError for a model with anything but full attention within `length`.
+    Layers with a sliding window keep all keys too; the mask hides those that are out of it. Raises
+    UnsupportedModelError for a model with other kinds of layers.
     """
 
     def __init__(self, config: Any, length: int, device: torch.device, dtype: torch.dtype):
         config = config.get_text_config(decoder=True)
-        require_full_attention(config, length)
+        self.windows = windows(config, length)
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (1, heads, length, width)
@@ -66,21 +67,38 @@ class StaticKVCache(Cache):
             ]
         )
 
+    def attention_mask(self, slots: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
+        """What tokens at `slots` (int64, (tokens,)) see of the cache: bool, (1, 1, tokens, length), true where seen.
+
+        A dict of those by kind where the model's layers are of several. Models take masks of four dimensions as they
+        are, which keeps every other way of making one out of the graph.
+        """
+        places = torch.arange(self.length, device=slots.device)
+        seen = places[None, :] <= slots[:, None]
+        masks = {
+            kind: (seen if window is None else seen & (places[None, :] > slots[:, None] - window))[None, None]
+            for kind, window in self.windows.items()
+        }
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
     def rewind(self) -> None:
         """Forget the sequence. Keys and values stay: the mask hides what lies at or after the position."""
         self.position.zero_()
 
 
-def require_full_attention(config: Any, length: int) -> None:
-    """Raise UnsupportedModelError unless every layer of `config` attends to all of `length` tokens."""
-    kinds = set(getattr(config, "layer_types", None) or ("full_attention",))
+def windows(config: Any, length: int) -> dict[str, int | None]:
+    """Each kind of layer in `config` and its window, None where it sees all of `length` tokens.
+
+    Raises UnsupportedModelError for kinds that are neither full attention nor sliding windows.
+    """
     window = getattr(config, "sliding_window", None)
-    # A window that is never filled is full attention. Older configurations name the window only.
-    if kinds <= {"full_attention", "sliding_attention"} and (
-        kinds == {"full_attention"} or (window is not None and length <= window)
-    ):
-        return
-    raise UnsupportedModelError(
-        f"{config.model_type}: layers of kind {', '.join(sorted(kinds))} (window {window}) over {length} "
-        "tokens are not supported: the decode loop does full attention, and sliding windows until one is full"
-    )
+    # Older configurations name the window only.
+    kinds = getattr(config, "layer_types", None) or (("sliding_attention",) if window else ("full_attention",))
+    unknown = set(kinds) - {"full_attention", "sliding_attention"}
+    if unknown or ("sliding_attention" in kinds and not window):
+        raise UnsupportedModelError(
+            f"{config.model_type}: layers of kind {', '.join(sorted(set(kinds)))} (window {window}) are not supported: "
+            "the decode loop does full attention and sliding windows"
+        )
+    # A window that is never filled is full attention.
+    return {kind: window if kind == "sliding_attention" and window < length else None for kind in sorted(set(kinds))}

@@ -1,7 +1,7 @@
 """One decoder for all architectures of the table: plain PyTorch over weights that may be packed.
 
-Owns the model's arithmetic; architectures.py says how models differ, rotary.py has the positions, quantized.py the packed
-layers, and who makes a decoder gives it the weights under GGUF's names (`Weights`).
+Owns the model's arithmetic; architectures.py says how models differ, rotary.py has the positions, quantized.py the
+packed layers, and who makes a decoder gives it the weights under GGUF's names (`Weights`).
 
 The protocol with the decode loop is that of a `transformers` causal language model, as much of it as a loop needs:
 
@@ -9,8 +9,8 @@ The protocol with the decode loop is that of a `transformers` causal language mo
 * ``generation_config.eos_token_id``: the tokens that end a text;
 * ``forward(input_ids, attention_mask, position_ids, cache, use_cache, logits_to_keep)`` with ``.logits`` and ``.cache``
   in what it returns. ``cache`` has ``update(keys, values, layer)``, which returns the keys and values to attend to, and
-  ``get_seq_length()``: the slot that the first of the new tokens is written to, an int or an int64 tensor of shape (1,).
-  Cached keys are rotated. Without a cache, ``use_cache=True`` starts one that grows.
+  ``get_seq_length()``: the slot that the first of the new tokens is written to, an int or an int64 tensor of shape
+  (1,). Cached keys are rotated. Without a cache, ``use_cache=True`` starts one that grows.
 * ``attention_mask``: bool, (batch or 1, 1, tokens, keys), true where a key is seen, and narrowed here for layers with a
   window; or a dict of one mask for each kind of layer in ``config.layer_types``, taken as it is; or None: each token
   sees what came before.
@@ -35,6 +35,9 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
 }
+
+# The tensor that rotary frequencies are divided by, where it is not the usual one.
+FACTORS = {"longrope": "rope_factors_short"}
 
 Masks = dict[str, torch.Tensor]
 
@@ -260,7 +263,7 @@ class Decoder(nn.Module):
         self.generation_config = generation or GenerationConfig()
         size, words = config.hidden_size, config.vocab_size
         self.embedding = weights.embedding("token_embd", words, size)
-        self.positions = None
+        self.positions: nn.Module | None = None
         if not config.architecture.rotary:
             self.positions = weights.embedding("position_embd", config.max_position_embeddings, size)
         self.rotary = nn.ModuleDict()
@@ -268,14 +271,17 @@ class Decoder(nn.Module):
             pairs = rope.width // 2
             near, far = (
                 weights.exact(f"{name}.weight", pairs) if f"{name}.weight" in weights else None
-                for name in (("rope_factors_short" if rope.scaling == "longrope" else "rope_freqs"), "rope_factors_long")
+                for name in (
+                    FACTORS.get(rope.scaling, "rope_freqs"),
+                    "rope_factors_long",
+                )
             )
             self.rotary[kind] = Rotary(rope, near, far)
         self.layers = nn.ModuleList(Layer(config, weights, layer) for layer in range(config.num_hidden_layers))
         self.norm = norm(config, weights, "output_norm")
         # Without a matrix of its own the head is the embedding's.
         self.head = weights.linear("output", words, size) if "output.weight" in weights else None
-        self.rotary.to(self.norm.weight.device)
+        self.rotary.to(self.device)
         self.eval()
 
     @property
@@ -299,8 +305,8 @@ class Decoder(nn.Module):
     ) -> DecoderOutput:
         """Logits of the last `logits_to_keep` tokens (0: of all) of `input_ids`, int64 (batch, tokens).
 
-        `position_ids`: int64, (batch or 1, tokens), or None: those of the cache's slots. Raises ModelError for a mask of
-        another form than the protocol's.
+        `position_ids`: int64, (batch or 1, tokens), or None: those of the cache's slots. Raises ModelError for a mask
+        of another form than the protocol's.
         """
         if cache is None and use_cache:
             cache = GrowingCache()
@@ -331,8 +337,8 @@ class Decoder(nn.Module):
             return given
         if given is not None and (given.dim() != 4 or given.dtype != torch.bool):
             raise ModelError(
-                f"attention_mask is {given.dtype} of shape {tuple(given.shape)}: give booleans of four dimensions, or a "
-                "dict of those by kind of layer"
+                f"attention_mask is {given.dtype} of shape {tuple(given.shape)}: give booleans of four dimensions, "
+                "or a dict of those by kind of layer"
             )
         if given is None:
             # A cache of fixed size says so; what it holds beyond the new tokens is not yet written.

@@ -99,13 +99,9 @@ class Step(torch.nn.Module):
     def _advance(self, tokens: torch.Tensor) -> torch.Tensor:
         length = tokens.shape[1]
         positions = self.cache.position + torch.arange(length, device=tokens.device)
-        slots = torch.arange(self.cache.length, device=tokens.device)
-        # A mask of four dimensions is taken as it is, which keeps every other way of making one out of the
-        # graph.
-        mask = (slots[None, :] <= positions[:, None])[None, None]
         output = self.model(
             input_ids=tokens,
-            attention_mask=mask,
+            attention_mask=self.cache.attention_mask(positions),
             position_ids=positions[None],
             use_cache=True,
             logits_to_keep=1,

@@ -1,8 +1,8 @@
 """Whether a GGUF file may be believed: its structure is walked once, bounds first, before any parser allocates for it.
 
-Owns no reading: gguf_file.py, `gguf` and `transformers` read what has passed. They size lists, arrays and whole models by numbers
-from the file, so a damaged or hostile one could make them run for hours or take all memory. Layout of the format:
-ggml's docs/gguf.md; sizes of quantized blocks: the `gguf` package's table.
+Owns no reading: gguf_file.py, `gguf` and `transformers` read what has passed. The latter size lists, arrays and whole
+models by numbers from the file, so a damaged or hostile one could make them run for hours or take all memory. Layout of
+the format: ggml's docs/gguf.md; sizes of quantized blocks: the `gguf` package's table.
 """
 
 from __future__ import annotations
@@ -76,10 +76,11 @@ def check(path: Path) -> Contents:
 
 
 def examine(data: bytes | bytearray | mmap.mmap, name: str, whole: Collection[str] = ()) -> Contents:
-    """Walk `data`, the bytes of a GGUF file called `name`, and return what it holds, lists under the keys `whole` in full.
+    """Walk `data`, the bytes of a GGUF file called `name`, and return what it holds.
 
-    Raises ModelFormatError, with the place, if anything lies outside of the file, has an unknown type, is there twice,
-    or contradicts something else; MissingDependencyError without `gguf`. Takes memory for names and short values only,
+    Lists are cut short but for those under the keys `whole`. Raises ModelFormatError, with the place, if anything lies
+    outside of the file, has an unknown type, is there twice, or contradicts something else; MissingDependencyError
+    without `gguf`. Takes memory for names and short values only,
     time linear in the file's header.
     """
     try:

@@ -25,8 +25,8 @@ FLOATS: dict[int, torch.dtype] = {0: torch.float32, 1: torch.float16, 30: torch.
 class GGUFFile:
     """The GGUF file `path`, checked and mapped; lists under the keys `whole` are kept in full.
 
-    Raises ModelFormatError for a file that contradicts itself. The map is private and nothing writes to it; tensors keep
-    it alive.
+    Raises ModelFormatError for a file that contradicts itself. The map is private and nothing writes to it; tensors
+    keep it alive.
     """
 
     def __init__(self, path: Path, whole: Collection[str] = ()):

@@ -28,9 +28,9 @@ def load_gguf(
     """The language model in the GGUF file `path` on `device`, in evaluation mode.
 
     Weights in block formats stay as they are in the file (uint8 rows); those that are floats, and all activations, get
-    `dtype`. On the CPU packed weights are the mapped file itself. Raises ModelNotFoundError, ModelFormatError for a file
-    that is damaged or whose tensors do not fit together, UnsupportedModelError for an architecture or a format that is
-    not in the tables (architectures.py, device/quantized.py).
+    `dtype`. On the CPU packed weights are the mapped file itself. Raises ModelNotFoundError, ModelFormatError for a
+    file that is damaged or whose tensors do not fit together, UnsupportedModelError for an architecture or a format
+    that is not in the tables (architectures.py, device/quantized.py).
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -119,7 +119,8 @@ def halves(heads: int, width: int, turning: int) -> torch.Tensor:
     """Row numbers, int64 (heads * width,), that undo the order of GGUF's llamas.
 
     Their rows of q and k are ordered so that the rotation turns neighbours 2 i and 2 i + 1 of the first `turning`
-    elements of a head; taken in this order it turns i and i + turning / 2, with the same result. What does not turn stays.
+    elements of a head; taken in this order it turns i and i + turning / 2, with the same result. What does not turn
+    stays.
     """
     within = torch.arange(width)
     within[:turning] = within[:turning].view(-1, 2).T.reshape(-1)

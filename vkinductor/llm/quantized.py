@@ -56,8 +56,8 @@ class _Packed(nn.Module):
 class QuantizedLinear(_Packed):
     """``x @ weights.T + bias`` over packed rows.
 
-    `packed`: uint8, (output features, bytes of a row) in the format of that number (device/quantized.py). `bias`: floats,
-    (output features,), or None. x: (..., input features) of a floating dtype, in which the result is. Raises
+    `packed`: uint8, (output features, bytes of a row) in the format of that number (device/quantized.py). `bias`:
+    floats, (output features,), or None. x: (..., input features) of a floating dtype, in which the result is. Raises
     UnsupportedModelError or ModelFormatError as `check_rows`.
     """
 
@@ -75,7 +75,8 @@ class QuantizedLinear(_Packed):
 class QuantizedEmbedding(_Packed):
     """Packed rows that are looked up by token, and that may serve as the head's weights too.
 
-    `packed`: uint8, (tokens, bytes of a row). Only the rows that are looked up are expanded. Raises as `QuantizedLinear`.
+    `packed`: uint8, (tokens, bytes of a row). Only the rows that are looked up are expanded. Raises as
+    `QuantizedLinear`.
     """
 
     def forward(self, tokens: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

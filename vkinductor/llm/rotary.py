@@ -43,8 +43,8 @@ def _yarn(plain: torch.Tensor, rope: Rope) -> torch.Tensor:
 class Rotary(nn.Module):
     """Cosines and sines for one kind of layer.
 
-    `factors`: what the file divides the frequencies by (float32, (width / 2,)), or None. `long_factors`: the same beyond
-    the original context (longrope), or None. The frequencies stay float32 whatever dtype the model is made.
+    `factors`: what the file divides the frequencies by (float32, (width / 2,)), or None. `long_factors`: the same
+    beyond the original context (longrope), or None. The frequencies stay float32 whatever dtype the model gets.
     """
 
     near: torch.Tensor
