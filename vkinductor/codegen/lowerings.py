@@ -14,8 +14,9 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
 from vkinductor.device import attention as attention_operators
 from vkinductor.device import operators
+from vkinductor.device import quantized as quantized_operators
 
-from . import attention, channels, ctc, library_operators, loop_limit, scatters
+from . import attention, channels, ctc, library_operators, loop_limit, quantized, scatters
 from .attention import flex
 from .convolution import convolution, convolution_backward
 from .gemm import addmm, int_mm, mm
@@ -47,6 +48,8 @@ _OWN: dict[Any, Callable[..., Any]] = {
     operators.ctc_states: ctc.states,
     operators.draw: library_operators.draw,
     operators.scale_and_shift: channels.scale_and_shift,
+    quantized_operators.dequantize: quantized.dequantize,
+    quantized_operators.quantized_linear: quantized.quantized_linear,
 }
 
 # Overload packet -> function from Inductor's lowering to ours.

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from vkinductor.device.eager import dispatch
+
 
 @dataclass(frozen=True)
 class Format:
@@ -20,6 +22,11 @@ class Format:
     number: int
     elements: int
     nbytes: int
+
+    @property
+    def alignment(self) -> int:
+        """What addresses of rows are a multiple of, for kernels: at most 16 bytes, and no more than blocks keep."""
+        return min(16, self.nbytes & -self.nbytes)
 
     def row_bytes(self, columns: int) -> int:
         """Bytes of a row of ``columns`` weights, a multiple of ``elements``."""
@@ -99,6 +106,20 @@ def linear_reference(x: torch.Tensor, packed: torch.Tensor, format: int, bias: A
     return (product if bias is None else product + bias.float()).to(x.dtype)
 
 
+def _packed(packed: torch.Tensor, number: int) -> torch.Tensor:
+    """``packed`` as kernels take it: rows one after the other, from an address that blocks may begin at."""
+    packed = packed.contiguous()
+    return packed.clone() if packed.data_ptr() % format_of(number).alignment else packed
+
+
+def _linear_on_device(x: torch.Tensor, packed: torch.Tensor, format: int, bias: Any = None) -> Any:
+    return dispatch(quantized_linear, x.contiguous(), _packed(packed, format), format, bias)
+
+
+def _dequantize_on_device(packed: torch.Tensor, format: int, dtype: torch.dtype) -> Any:
+    return dispatch(dequantize, _packed(packed, format), format, dtype)
+
+
 def _declare() -> torch.library.Library:
     library = torch.library.Library("vkinductor", "FRAGMENT")
     for schema, shapes, kernel in (
@@ -116,3 +137,9 @@ _LIBRARY = _declare()
 
 quantized_linear = torch.ops.vkinductor.quantized_linear.default
 dequantize = torch.ops.vkinductor.dequantize.default
+
+
+def register() -> None:
+    """Add the device's kernels of both."""
+    _LIBRARY.impl("quantized_linear", _linear_on_device, "PrivateUse1")
+    _LIBRARY.impl("dequantize", _dequantize_on_device, "PrivateUse1")

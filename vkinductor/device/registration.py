@@ -25,6 +25,7 @@ from vkinductor.device import (
     metadata,
     module,
     profiler,
+    quantized,
     random,
     rnn,
 )
@@ -108,4 +109,5 @@ def _register_kernels() -> None:
     for part in (attention, metadata, factory, copies, composed, random, rnn):
         part.register(aten)
     eager.register(aten, every)
+    quantized.register()
     autocast.register(aten, every)

@@ -1,0 +1,167 @@
+"""Products of one to sixteen rows with weights in blocks: each block is read once, by neighbours word after word.
+
+Teams of lanes split a row of weights; what a lane has of it is a chunk (chunks.py). Sums are float32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
+from torch._inductor.utils import ceildiv
+from torch._inductor.virtualized import V
+
+from vkinductor.runtime.deviceinfo import DeviceInfo
+
+from ..alignment import vector_width
+from ..compat import size_hint
+from ..gemm.problem import MOST_ROWS
+from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
+from ..vectors import elements, load_type, narrowest
+from . import lanes
+from .chunks import chunk, function
+from .formats import Packing
+from .operands import address
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# Sums that an invocation keeps in registers.
+_MOST_SUMS = 64
+
+
+@dataclass(frozen=True)
+class QuantizedTile:
+    """``threads`` a workgroup in teams of ``lanes``, each for ``rows`` rows of weights.
+
+    An invocation has ``loads`` chunks of each on their way.
+    """
+
+    threads: int
+    lanes: int
+    rows: int
+    loads: int
+
+    def cluster(self, info: DeviceInfo) -> int:
+        """How many neighbours add up by subgroup arithmetic; 1: all through shared memory."""
+        limits, features = info.limits, info.features
+        lanes = min(self.lanes, limits.subgroup_size_min)
+        clustered = features.subgroup_clustered or lanes == limits.subgroup_size_max
+        full = self.threads % limits.subgroup_size_max == 0
+        return lanes if features.subgroup_arithmetic and clustered and full else 1
+
+    def fits(self, info: DeviceInfo, m: int) -> bool:
+        """Whether a workgroup for ``m`` rows of x is within the device's limits."""
+        limits, sums = info.limits, self.rows * m
+        together = self.cluster(info)
+        slices = self.lanes // together if together > 1 else 1
+        floats = self.threads // self.lanes * slices * sums + (self.threads if together == 1 else 0)
+        invocations = min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
+        return self.threads <= invocations and sums <= _MOST_SUMS and 4 * floats <= limits.max_shared_memory
+
+
+_forced: contextvars.ContextVar[QuantizedTile | None] = contextvars.ContextVar(
+    "vkinductor_quantized_tile", default=None
+)
+
+
+@contextlib.contextmanager
+def forced(tile: QuantizedTile) -> Iterator[None]:
+    """Every product lowered inside takes ``tile`` (for tests and measurements; graph caches do not know of it)."""
+    token = _forced.set(tile)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def serves(x: TensorBox) -> bool:
+    """Whether rows ``x`` [m, k] are few and of a dtype that these kernels have."""
+    rows = x.get_size()[0]
+    return x.get_dtype() in _DTYPES and V.graph.sizevars.statically_known_leq(rows, MOST_ROWS)
+
+
+def tile_of(info: DeviceInfo, m: int, n: int, chunks: int) -> QuantizedTile:
+    """The tile for ``m`` rows of x and ``n`` of weights of so many ``chunks``."""
+    tile = _forced.get()
+    if tile is not None:
+        return tile
+    rows, loads, most = (4, 2, 64) if m < 4 else (2, 1, 32)
+    team = min(most, max(8, 1 << max(0, (chunks // loads).bit_length() - 1)))
+    threads = max(64, team)
+    while rows > 1 and n < 512 * rows * (threads // team):
+        rows //= 2
+    tile = QuantizedTile(threads, team, rows, loads)
+    return tile if tile.fits(info, m) else QuantizedTile(32, 32, 1, 1)
+
+
+def product(info: DeviceInfo, x: Any, weights: Any, entry: Packing, dtype: torch.dtype) -> TensorBox:
+    """The template node of x [m, k] times weights [n, bytes of k] in ``dtype``; both in memory."""
+    size = [x.get_size()[0], weights.get_size()[0]]
+    m = size_hint(size[0])
+    if not isinstance(V.graph.sizevars.simplify(size[0]), (int, sympy.Integer)):
+        m = 1 << (m - 1).bit_length()
+    n, chunks = size_hint(size[1]), size_hint(x.get_size()[1]) // chunk(entry).weights
+    few = lanes.tile_of(info, m, n) if _forced.get() is None else None
+    plan: Any = functools.partial(_plan, tile=tile_of(info, m, n, chunks), entry=entry, tm=m)
+    if few is not None:
+        plan = functools.partial(lanes.plan, tile=few, entry=entry, tm=m)
+    layout = FixedLayout(x.get_device(), dtype, size, FlexibleLayout.contiguous_strides(size))
+    return TensorBox.create(VulkanTemplateBuffer(layout, [x, weights], plan, name="quantized_linear"))
+
+
+def _plan(
+    kernel: VulkanTemplateKernel, tile: QuantizedTile, entry: Packing, tm: int
+) -> tuple[str, dict[str, Any], Any]:
+    x, weights = kernel.inputs
+    piece, info = chunk(entry), kernel.device_info
+    rows, k = x.get_size()
+    n = weights.get_size()[0]
+    dtype = x.get_dtype()
+    width = narrowest(dtype, min(piece.length, vector_width(x, 1)))
+    x_address, x_stride = address(kernel, 0)
+    w_address, w_stride = address(kernel, 1)
+    cluster = tile.cluster(info)
+    load = load_type(dtype, width)
+    values = {
+        "threads": tile.threads,
+        "lanes": tile.lanes,
+        "rows": tile.rows,
+        "loads": tile.loads,
+        "tm": tm,
+        "m": kernel.size(rows),
+        "n": kernel.size(n),
+        "k": kernel.size(k),
+        "cluster": cluster,
+        "whole_subgroup": cluster == info.limits.subgroup_size_max,
+        "load": function(entry),
+        "base": piece.base,
+        "runs": piece.runs,
+        "length": piece.length,
+        "weights": piece.weights,
+        "scales": piece.scales,
+        "x_address": x_address,
+        "x_stride": x_stride,
+        "x_bytes": dtype.itemsize,
+        "x_width": width,
+        "x_type": load,
+        "x_buffer": f"Buffer_{load}",
+        "x_elements": lambda name: elements(dtype, width, name),
+        "w_address": w_address,
+        "w_stride": w_stride,
+        **_passes(tile, piece.weights, k),
+    }
+    return "gemv_quantized.glsl.jinja", values, ceildiv(rows, tm) * ceildiv(n, tile.threads // tile.lanes * tile.rows)
+
+
+def _passes(tile: QuantizedTile, weights: int, k: Any) -> dict[str, Any]:
+    """How often the loop over a row goes round, and how many chunks are left then, some of them by every lane."""
+    if not isinstance(k, (int, sympy.Integer)):
+        return {"passes": None, "rest": 0, "rest_whole": 0}
+    passes, rest = divmod(int(k) // weights, tile.lanes * tile.loads)
+    return {"passes": passes, "rest": -(-rest // tile.lanes), "rest_whole": rest // tile.lanes}
