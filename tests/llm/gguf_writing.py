@@ -9,11 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
+import pytest
 import torch
 
 from vkinductor.device.quantized import FORMATS
+
+gguf = pytest.importorskip("gguf")
 
 Q = gguf.GGMLQuantizationType
 

@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("gguf")
-
 from gguf_writing import Q, write
 
 from vkinductor.llm.architectures import ARCHITECTURES
