@@ -71,9 +71,12 @@ def write(path: Path, architecture: str, model: Any, values: dict[str, Any], for
     for key, value in (defaults | values).items():
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         add.get(type(value), writer.add_array)(f"{architecture}.{key}", value)
-    writer.add_array("tokenizer.ggml.tokens", [f"w{i}" for i in range(config.vocab_size)])
-    writer.add_uint32("tokenizer.ggml.eos_token_id", 2)
-    writer.add_uint32("tokenizer.ggml.eot_token_id", 7)
+    writer.add_string("tokenizer.ggml.model", "llama")
+    writer.add_array("tokenizer.ggml.tokens", ["<unk>", "<s>", "</s>", *(f"w{i}" for i in range(3, config.vocab_size))])
+    writer.add_array("tokenizer.ggml.scores", [0.0] * config.vocab_size)
+    writer.add_array("tokenizer.ggml.token_type", [2, 3, 3, *[4] * (config.vocab_size - 3)])
+    for name, token in (("unknown", 0), ("bos", 1), ("eos", 2), ("eot", 7)):
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
     state, turn = model.state_dict(), 0
     for name, tensor in state.items():
         if name == "lm_head.weight" and config.tie_word_embeddings:

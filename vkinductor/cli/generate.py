@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokens", type=int, default=DEFAULT_TOKENS, metavar="N", help="new tokens (default: %(default)s)")
     add("--device", default="vulkan", help="vulkan, vulkan:0 or cpu (default: %(default)s)")
     add("--dtype", default="float32", help=f"{', '.join(DTYPE_NAMES)} (default: %(default)s)")
+    add(
+        "--packed",
+        action=argparse.BooleanOptionalAction,
+        help="keep a GGUF file's weights in its block formats, or expand them to floats (default: packed where the "
+        "architecture and the formats are known)",
+    )
     add("--json", type=Path, metavar="FILE", help="write what was measured to FILE as well ('-': stdout)")
     add(
         "--backend",
@@ -99,13 +105,15 @@ def generate(arguments: argparse.Namespace, progress: Progress) -> Report:
     if device.type == "vulkan" or backend == "vulkan":
         _require_device()
     with progress.stage("loading the model"):
-        loaded = load.load(arguments.model)
+        loaded = load.load(arguments.model, packed=arguments.packed)
+    if loaded.note:
+        print(f"note: {loaded.note}", file=sys.stderr)
     prompt = load.encode_prompt(loaded.tokenizer, arguments.prompt)
     loop.check_length(prompt.shape[1], arguments.tokens, loaded.model.config.max_position_embeddings)
     reference = None
     if not arguments.no_check:
         with progress.stage("running CPU eager in float32 for comparison"):
-            reference = loop.reference_tokens(loaded.model, prompt, arguments.tokens)
+            reference = loop.reference_tokens(load.reference_model(loaded), prompt, arguments.tokens)
     with progress.stage(f"moving the weights to {device} as {arguments.dtype}"):
         model = loaded.model.to(dtype=dtype).to(device)
     # The first tokens run while compiling: leave room for them even when fewer are asked for.
@@ -128,7 +136,7 @@ def generate(arguments: argparse.Namespace, progress: Progress) -> Report:
         prefill_seconds=result.prefill_seconds,
         decode_seconds=result.decode_seconds,
         tokens_per_second=result.tokens_per_second,
-        weight_bytes=sum(weight.nbytes for weight in model.parameters()),
+        weight_bytes=loaded.weight_bytes,
         dispatches_per_token=result.counts_per_token["dispatches"],
         submits_per_token=result.counts_per_token["submits"],
         fallbacks_per_token=result.counts_per_token["fallbacks"],

@@ -19,7 +19,7 @@ The protocol with the decode loop is that of a `transformers` causal language mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -79,11 +79,11 @@ class DecoderOutput:
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """Tokens that begin, pad and end a text."""
+    """Tokens that begin, pad and end a text, under the names and in the types of `transformers`."""
 
     bos_token_id: int | None = None
     pad_token_id: int | None = None
-    eos_token_id: tuple[int, ...] = ()
+    eos_token_id: list[int] = field(default_factory=list)
 
 
 class GrowingCache:

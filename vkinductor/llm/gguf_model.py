@@ -47,7 +47,7 @@ def decoder(file: GGUFFile, device: torch.device, dtype: torch.dtype) -> Decoder
     generation = GenerationConfig(
         bos_token_id=file.value("tokenizer.ggml.bos_token_id", int),
         pad_token_id=file.value("tokenizer.ggml.padding_token_id", int),
-        eos_token_id=tuple(dict.fromkeys(end for end in ends if end is not None)),
+        eos_token_id=list(dict.fromkeys(end for end in ends if end is not None)),
     )
     with torch.no_grad():
         return Decoder(config, FileWeights(file, config, device, dtype), generation)

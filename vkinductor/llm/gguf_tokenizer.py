@@ -7,6 +7,7 @@ connection.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def build_tokenizer(path: Path, transformers: Any) -> Any:
     )
 
 
-def stop_tokens(tokenizer: Any, ends: tuple[int, ...]) -> tuple[int, ...]:
+def stop_tokens(tokenizer: Any, ends: Iterable[int]) -> tuple[int, ...]:
     """The tokens that end a text: `ends`, as the file names them, and the ends of turns in the vocabulary."""
     added = tokenizer.get_added_vocab()
     return tuple(dict.fromkeys((*ends, *(added[text] for text in TURN_ENDS if text in added))))

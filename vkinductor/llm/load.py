@@ -156,12 +156,25 @@ def load(
     )
 
 
+def reference_model(loaded: LoadedModel) -> Any:
+    """What to compare `loaded` with: its weights in float32 on the CPU, in code that shares nothing with it if it can.
+
+    `transformers`' model of the same file; where that knows no such architecture, `loaded` itself on the CPU.
+    """
+    if loaded.packed:
+        try:
+            return load(loaded.path, packed=False).model
+        except ModelFormatError:
+            return load(loaded.path, packed=True).model
+    return loaded.model
+
+
 def _load_packed(path: Path, dtype: torch.dtype, device: str | torch.device, transformers: Any) -> LoadedModel:
     model = load_gguf(path, device, dtype)
     with _quiet(transformers):
         tokenizer = load_tokenizer(path, transformers)
     ends = stop_tokens(tokenizer, model.generation_config.eos_token_id)
-    model.generation_config = replace(model.generation_config, eos_token_id=ends)
+    model.generation_config = replace(model.generation_config, eos_token_id=list(ends))
     return LoadedModel(model, tokenizer, _display_name(path), path, packed=True, stop_tokens=ends)
 
 
