@@ -21,6 +21,8 @@ VERSIONS = (2, 3)
 MOST_DIMENSIONS = 4
 MOST_NESTED_ARRAYS = 4
 LONGEST_NAME = 1 << 16
+# Bytes of a string in these lists: tokenizers look at every way to cut a token in two.
+LONGEST_ELEMENT = {"tokenizer.ggml.tokens": 1024, "tokenizer.ggml.merges": 2 * 1024 + 1}
 DEFAULT_ALIGNMENT = 32
 # Elements of a list of numbers or strings that are kept to be looked at; longer ones are only walked over.
 _KEPT = 256
@@ -113,6 +115,7 @@ class _Walk:
     whole: Collection[str] = ()
     at: int = 0
     kept: int = _KEPT
+    longest: int = 0
 
     def contents(self) -> Contents:
         found = Contents()
@@ -132,6 +135,7 @@ class _Walk:
             if key in found.values:
                 raise _DamageError(f"key {key!r} is there twice")
             self.kept = len(self.data) if key in self.whole else _KEPT
+            self.longest = LONGEST_ELEMENT.get(key, len(self.data))
             found.values[key] = self.value(self.scalar("I", f"the type of {key!r}"), repr(key))
         self.room(tensors, 8 + 4 + 8 + 4 + 8, "tensors")
         ends = [self.tensor(found) for _ in range(tensors)]
@@ -181,7 +185,7 @@ class _Walk:
         if kind in _SCALARS:
             return self.scalar(_SCALARS[kind], what)
         if kind == _STRING:
-            return self.text(what, len(self.data))
+            return self.text(what, self.longest)
         if kind != _ARRAY or depth >= MOST_NESTED_ARRAYS:
             raise _DamageError(f"{what} at {self.at} has the unknown type {kind}")
         inner, count = self.scalar("I", f"the type in {what}"), self.scalar("Q", f"the length of {what}")
