@@ -115,9 +115,9 @@ def test_draws(generator):
 
 def test_what_is_reported(generator, model):
     result = generator.generate(make_prompt(10), 21)
-    assert result.weight_bytes == sum(p.nbytes for p in model.parameters()) + sum(
-        b.nbytes for b in model.buffers()
-    ) - (0 if model.config.tie_word_embeddings else model.get_input_embeddings().weight.nbytes)
+    assert result.weight_bytes == sum(p.nbytes for p in model.parameters()) + sum(b.nbytes for b in model.buffers()) - (
+        0 if model.config.tie_word_embeddings else model.get_input_embeddings().weight.nbytes
+    )
     heads, width, layers = 2, 16, 2
     assert result.cache_bytes == 2 * layers * heads * width * 4 * (10 + 10)
     rate = (result.weight_bytes + result.cache_bytes) * 20 / result.decode_seconds / 1e9
