@@ -52,7 +52,7 @@ def test_eager_loop(tiny_llama):
 
 
 def test_all_heads_have_their_own_keys(tiny_llama):
-    model = tiny_llama(num_key_value_heads=4)
+    model = tiny_llama(num_key_value_heads=4, num_hidden_layers=1)
     generator = Generator(model, 40, "aot_eager")
     assert generator.generate(prompt(9), 20).tokens == reference_tokens(model, prompt(9), 20)
 
@@ -78,7 +78,7 @@ def test_compile_reports_what_it_made(tiny_llama):
         stages.append(name)
         return torch.no_grad()  # any context manager
 
-    generator = Generator(tiny_llama(), 9 + WARM_UP_TOKENS, "aot_eager")
+    generator = Generator(tiny_llama(num_hidden_layers=1), 9 + WARM_UP_TOKENS, "aot_eager")
     report = generator.compile(prompt(9), stage)
     assert report.graphs == 2
     assert report.seconds > 0
@@ -122,7 +122,7 @@ def test_nothing_to_do(length, tokens):
 
 def test_filled_sliding_window_is_refused(tiny_llama):
     model = tiny_llama()
-    model.config.layer_types = ["sliding_attention", "full_attention", "full_attention"]
+    model.config.layer_types = ["sliding_attention", "full_attention"]
     model.config.sliding_window = 32
     with pytest.raises(UnsupportedModelError, match="sliding_attention"):
         Generator(model, 64, backend=None)
