@@ -167,6 +167,7 @@ class Worker:
         self.first = torch.tensor([[1]], device=device), torch.tensor([problem.context - problem.steps], device=device)
         prompt = torch.tensor([prompt_tokens(problem.prefill)])
         self.prompt = prompt.to(device), torch.arange(problem.prefill, device=device)
+        print(f"{system.name}: weights there after {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
         self.decode = system.compile_step(self.model.decode)
         self.forward = system.compile_step(self.model.forward)
         self.logits: torch.Tensor | None = None
@@ -174,6 +175,9 @@ class Worker:
             if graph in started:
                 started[graph].wait()
             self.compile(graph)
+            print(
+                f"{system.name}: {graph} ready after {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True
+            )
         self.compile_s = time.perf_counter() - start
 
     def compile(self, graph: str) -> None:
