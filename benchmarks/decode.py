@@ -100,7 +100,18 @@ def compare(peer: Result, results: Sequence[Result], folder: Path) -> None:
 
 def table(results: Sequence[Result]) -> str:
     """Markdown: a line for each problem and system; ratios are ours over the peer's tokens a second."""
-    heads = ["problem", "system", "tok/s chained", "tok/s read", "GB/s", "ours / it", "step us", "device us", "host us"]
+    heads = [
+        "problem",
+        "system",
+        "tok/s chained",
+        "tok/s read",
+        "GB/s",
+        "ours / it",
+        "step us",
+        "CPU us",
+        "device us",
+        "host us",
+    ]
     heads += ["readback us", "dispatches", "submits", "barriers", "us beyond bytes", "prefill tok/s", "logits", "equal"]
     lines = [f"| {' | '.join(heads)} |", "|---|---|" + "---:|" * (len(heads) - 2)]
     ours = {r.problem: r for r in results if r.system == OURS}
@@ -116,8 +127,15 @@ def table(results: Sequence[Result]) -> str:
         ratio = own.chained / r.chained if own and own is not r and own.chained and r.chained else None
         counts = [number(r.counts.get(k), 2) for k in ("dispatches", "submits", "barriers")]
         columns = [r.problem, r.system, number(r.chained), number(r.read), number(r.gigabytes, 0) if r.chained else ""]
-        columns += [number(ratio, 2), number(1e6 / r.chained if r.chained else None), number(r.device), number(r.host)]
-        columns += [number(r.readback), *counts, number(r.beyond, 2), number(r.prefill, 0)]
+        columns += [number(ratio, 2), number(1e6 / r.chained if r.chained else None), number(r.processor, 0)]
+        columns += [
+            number(r.device),
+            number(r.host),
+            number(r.readback),
+            *counts,
+            number(r.beyond, 2),
+            number(r.prefill, 0),
+        ]
         columns += ["" if r.error is None else f"{r.error:.1e}", "" if r.equal is None else str(r.equal)]
         lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines)

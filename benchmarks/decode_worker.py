@@ -73,10 +73,11 @@ class Result:
     """What a system did with a problem. Times are microseconds, None where there is no such clock.
 
     chained, read: tokens a second. device: of a step, by the device's timestamps. host: of a call on an idle device,
-    until it returns. readback: from a device that is done to the token on the host. bytes: the least that a step reads.
-    counts: a step's. prefill: tokens a second. tokens: of the first steps. after_prompt: the token after the prompt.
-    kernels: name, times a step, each alone. copy: bytes a second. error: of logits, of the largest, and equal: leading
-    tokens that are the same, both beside ours.
+    until it returns. readback: from a device that is done to the token on the host. processor: of all threads, chained
+    (on a CPU driver the work itself, whatever else the machine does). bytes: the least that a step reads. counts: a
+    step's. prefill: tokens a second. tokens: of the first steps. after_prompt: the token after the prompt. kernels:
+    name, times a step, each alone. copy: bytes a second. error: of logits, of the largest, and equal: leading tokens
+    that are the same, both beside ours.
     """
 
     problem: str
@@ -86,6 +87,7 @@ class Result:
     device: float | None = None
     host: float | None = None
     readback: float | None = None
+    processor: float | None = None
     bytes: int = 0
     counts: dict[str, float] = field(default_factory=dict)
     prefill: float | None = None
@@ -233,7 +235,9 @@ class Worker:
             return result
         result.tokens = self.read_chain(steps)
         self.warm_up()
+        processor = time.process_time()
         walls = [_timed(lambda: self.chain(steps).item()) for _ in range(repeats)]
+        result.processor = (time.process_time() - processor) / (steps * repeats) * 1e6
         result.chained = steps / statistics.median(walls)
         result.read = steps / statistics.median(_timed(lambda: self.read_chain(steps)) for _ in range(repeats))
         before = self.counters()

@@ -143,13 +143,14 @@ def measure(session: Session, name: str, context: int, steps: int, prefill: int)
     while time.perf_counter() - start < WARM_UP_S:
         session.rewind(filled)
         list(session.steps(steps))
-    rates = []
+    rates, processor = [], time.process_time()
     for _ in range(REPEATS):
         session.rewind(filled)
         start = time.perf_counter()
         for _ in range(steps):  # no sampling: as its own benchmark counts
             session.run([tokens[0]])
         rates.append(steps / (time.perf_counter() - start))
+    processor = time.process_time() - processor
     sampled = []
     for _ in range(REPEATS):
         session.rewind(filled)
@@ -157,6 +158,7 @@ def measure(session: Session, name: str, context: int, steps: int, prefill: int)
         list(session.steps(steps))
         sampled.append(steps / (time.perf_counter() - start))
     result = {"problem": name, "system": NAME, "about": session.about}
+    result["processor"] = processor / (REPEATS * steps) * 1e6
     result |= {"chained": statistics.median(rates), "read": statistics.median(sampled)}
     if prefill:
         prefills = []
