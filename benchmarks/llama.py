@@ -229,14 +229,13 @@ class Llama(nn.Module):
         self.norm = RMSNorm(weights, shape.hidden)
         frequencies = ROTARY_BASE ** (-torch.arange(0, shape.head, 2).float() / shape.head)
         self.register_buffer("frequencies", frequencies)
-        self.register_buffer("slots", torch.arange(context))
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens)
         angles = positions[:, None].float() * self.frequencies
         angles = torch.cat((angles, angles), dim=-1)
         rotary = (angles.cos().to(x.dtype), angles.sin().to(x.dtype))
-        mask = self.slots <= positions[:, None]
+        mask = torch.arange(self.context, device=tokens.device) <= positions[:, None]
         for layer in self.layers:
             x = layer(x, positions, rotary, mask)
         return self.head(self.norm(x[:, -1]))
