@@ -1,6 +1,6 @@
 """Every benchmark of speed, or those named, on every system of this machine.
 
-    python -m benchmarks [pointwise norms gemm gemv attention conv models] [--json DIR] [--plot] [--quick]
+    python -m benchmarks [pointwise norms gemm gemv attention conv models decode] [--json DIR] [--plot] [--quick]
 
 Each system runs in a process of its own, on the same cases; our figure stands beside the peers' of the same run, the
 measured copy bandwidth and the ratios. ``--warm N`` compiles everything beforehand in N processes at a time, so that a
@@ -25,7 +25,7 @@ import torch
 from .cases import Case, Result, plot, read, table, write
 from .devices import OURS, SYSTEMS, System, available
 
-MODULES = ("pointwise", "norms", "gemm", "gemv", "attention", "conv", "models")
+MODULES = ("pointwise", "norms", "gemm", "gemv", "attention", "conv", "models", "decode")
 # One system's whole run; a driver that hangs must not hold the others.
 LIMIT_S = 3600
 
@@ -50,7 +50,8 @@ def how(system: System, case: Case) -> Callable[[Any], Any]:
     """How ``system`` compiles ``case``."""
     if case.group == "ceiling":
         return lambda function: function
-    return system.compile_whole if case.group == "models" else system.compile
+    ways = {"models": system.compile_whole, "decode": system.compile_step}
+    return ways.get(case.group, system.compile)
 
 
 def run(system: System, cases: list[Case], seconds: float) -> Iterator[Result]:

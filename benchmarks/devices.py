@@ -35,6 +35,10 @@ class System(ABC):
         """``function``, which is many kernels, as this system runs it at its best."""
         return self.compile(function)
 
+    def compile_step(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` of fixed shapes, called again and again on its own results, as one graph."""
+        return self.compile_whole(function)
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -91,6 +95,9 @@ class Vulkan(System):
     def compile_whole(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(function, backend="vulkan", mode=self._mode)
 
+    def compile_step(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(function, backend="vulkan", mode=self._mode, fullgraph=True, dynamic=False)
+
     def synchronize(self) -> None:
         self._vkinductor.synchronize()
 
@@ -141,6 +148,16 @@ class CudaInductor(CudaEager):
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(function)
+
+    def compile_step(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled = torch.compile(function, mode="reduce-overhead", fullgraph=True, dynamic=False)
+
+        def call(*args: torch.Tensor) -> Any:
+            # Results lie in the graph's own memory, which the next call's results take.
+            torch.compiler.cudagraph_mark_step_begin()
+            return torch.utils._pytree.tree_map(torch.clone, compiled(*args))
+
+        return call
 
 
 SYSTEMS: dict[str, type[System]] = {system.name: system for system in (Vulkan, CudaEager, CudaInductor)}

@@ -50,14 +50,31 @@ SPECIAL = [
 ]  # fmt: skip
 
 
+def special_arguments(dtype):
+    return [torch.tensor([1.5, 2.0, 3.25, 7.5], dtype=dtype), torch.tensor([0.5, 1.0, 2.0, 3.0], dtype=dtype)]
+
+
+# A kernel each: all in one would be minutes of work for a driver's compiler.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_special_functions_compile_and_run(dtype):
-    """In one graph each dtype, and as eager operators."""
-    arguments = [torch.tensor([1.5, 2.0, 3.25, 7.5], dtype=dtype), torch.tensor([0.5, 1.0, 2.0, 3.0], dtype=dtype)]
+@pytest.mark.parametrize(("name", "count"), SPECIAL)
+def test_special_functions_compile_and_run(name, count, dtype):
+    check(getattr(torch.special, name), *special_arguments(dtype)[:count])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("order", range(5))
+def test_polygamma_compiles_and_runs(order, dtype):
+    check(lambda y: torch.polygamma(order, y), special_arguments(dtype)[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_several_in_one_kernel_and_as_eager_operators(dtype):
+    arguments = special_arguments(dtype)
 
     def f(x, y):
-        results = [getattr(torch.special, name)(*((x, y)[:n])) for name, n in SPECIAL]
-        return (*results, *(torch.polygamma(n, y) for n in range(5)))
+        one = (torch.special.modified_bessel_k0, torch.special.spherical_bessel_j0)
+        two = (torch.special.zeta, torch.special.laguerre_polynomial_l)
+        return (*(g(x) for g in one), *(g(x, y) for g in two))
 
     check(f, *arguments)
     vkinductor.reset_stats()

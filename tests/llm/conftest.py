@@ -17,7 +17,7 @@ def tiny_config(**changes):
     values = {
         "hidden_size": 64,
         "intermediate_size": 96,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "vocab_size": VOCABULARY,

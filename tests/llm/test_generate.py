@@ -52,7 +52,7 @@ def test_eager_loop(tiny_llama):
 
 
 def test_all_heads_have_their_own_keys(tiny_llama):
-    model = tiny_llama(num_key_value_heads=4)
+    model = tiny_llama(num_key_value_heads=4, num_hidden_layers=1)
     generator = Generator(model, 40, "aot_eager")
     assert generator.generate(prompt(9), 20).tokens == reference_tokens(model, prompt(9), 20)
 
@@ -78,7 +78,7 @@ def test_compile_reports_what_it_made(tiny_llama):
         stages.append(name)
         return torch.no_grad()  # any context manager
 
-    generator = Generator(tiny_llama(), 9 + WARM_UP_TOKENS, "aot_eager")
+    generator = Generator(tiny_llama(num_hidden_layers=1), 9 + WARM_UP_TOKENS, "aot_eager")
     report = generator.compile(prompt(9), stage)
     assert report.graphs == 2
     assert report.seconds > 0
@@ -144,7 +144,7 @@ def test_sliding_windows_shorter_than_the_text(kinds):
 
 def test_other_kinds_of_layers_are_refused(tiny_llama):
     model = tiny_llama()
-    model.config.layer_types = ["chunked_attention", "full_attention", "full_attention"]
+    model.config.layer_types = ["chunked_attention", "full_attention"]
     with pytest.raises(UnsupportedModelError, match="chunked_attention"):
         Generator(model, 64, backend=None)
 

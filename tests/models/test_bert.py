@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel
 CONFIG = BertConfig(
     vocab_size=211,
     hidden_size=96,
-    num_hidden_layers=3,
+    num_hidden_layers=2,
     num_attention_heads=4,
     intermediate_size=192,
     max_position_embeddings=64,
