@@ -27,8 +27,9 @@ class ByteTokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return [BEGIN] * add_special_tokens + list(text.encode())
 
-    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
         assert skip_special_tokens
+        assert not clean_up_tokenization_spaces
         return bytes(token for token in tokens if token < 256).decode("utf-8", "replace")
 
     def apply_chat_template(self, messages, add_generation_prompt: bool, tokenize: bool) -> str:

@@ -109,15 +109,17 @@ def bind(host: str, port: int) -> socket.socket:
 
     Bound before a model loads, so that a port in use is found out at once. Raises UnknownOptionError.
     """
+    if not 0 <= port < 1 << 16:  # getaddrinfo would take it modulo that
+        raise UnknownOptionError(f"cannot listen on port {port}: ports are from 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise UnknownOptionError(f"cannot listen on {host} port {port}: {error}") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         bound.close()
         raise UnknownOptionError(
             f"cannot listen on {host} port {port}: {error} (--port chooses another, --port 0 any free one)"

@@ -70,7 +70,9 @@ class SharedTokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""
         with self._lock:
-            return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+            # Cleaning up would take back a space that is out already when a comma follows it.
+            options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+            return str(self._tokenizer.decode(list(tokens), **options))
 
 
 def plain_chat(messages: Sequence[Mapping[str, str]]) -> str:
