@@ -207,6 +207,17 @@ def test_the_log_has_one_line_and_no_content(running, log):
     assert "/a%0Ab%1B%5B2J 404" in log[1]
 
 
+def test_what_nobody_expected(running, log, monkeypatch, capsys):
+    def fail(*arguments):
+        raise ZeroDivisionError("inner detail")
+
+    monkeypatch.setattr("vkinductor.serve.endpoints.plan", fail)
+    status, _, answer = post(running, {"prompt": "x"})
+    assert (status, answer["error"]["type"]) == (500, "server_error")
+    assert "detail" not in answer["error"]["message"]
+    wait_until(lambda: f"{COMPLETIONS} 500 " in "".join(log))
+
+
 def test_the_end_lets_who_is_answered_finish(serve, engine, log):
     """One is answered, one waits: the first gets its answer, the second 503, and no thread is left (see `serve`)."""
     running = serve(engine)

@@ -68,6 +68,9 @@ class AccessLog:
         record = Record.of(scope)
         try:
             await self._app(scope, receive, noting)
+        except Exception:  # becomes a response further out
+            status = 500 if status == HUNG_UP else status
+            raise
         finally:
             client = scope["client"][0] if scope.get("client") else "-"
             # Quoted: a path may hold line borders and terminal codes.

@@ -25,6 +25,9 @@ from vkinductor.serve.worker import Worker
 
 LOG = logging.getLogger("vkinductor.serve")
 
+# Longer than clients keep idle connections in their pools: one that is closed as it is used again is an error to them.
+KEEP_ALIVE_SECONDS = 65
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 # The engine notices a cancellation at its next token; a compilation that has begun may take longer than anybody waits.
@@ -66,6 +69,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # the log names who is connected, not who somebody says is
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=grace,
             )
         )
