@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def serve():
-    """A function (engine, **options of Server) -> Running; at the end no thread of any of them may be left."""
+    """A function (engine or what makes one, **options of Server) -> Running; at the end no thread of it may be left."""
     pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
     from vkinductor.serve.server import Server, address_of, bind
@@ -20,20 +20,21 @@ def serve():
         """A server that takes connections."""
 
         def __init__(self, engine, **options):
-            self.engine = engine
-            self.worker = Worker(lambda: engine)
+            self.worker = Worker(engine if callable(engine) else lambda: engine)
+            self.engine = self.worker.start()
             started = threading.Event()
             bound = bind("127.0.0.1", 0)
             self.url = address_of(bound)
             options = {"grace": 5, **options}
-            self.server = Server(self.worker, self.worker.start(), bound, on_started=started.set, **options)
+            self.server = Server(self.worker, self.engine, bound, on_started=started.set, **options)
             self.thread = threading.Thread(target=self.server.serve_to_the_end, name="server-of-a-test")
             self.thread.start()
             assert started.wait(30)
 
         def stop(self):
             self.server.should_exit = True
-            self.engine.gate.set()
+            if hasattr(self.engine, "gate"):
+                self.engine.gate.set()
             self.thread.join(30)
             assert not self.thread.is_alive()
 
@@ -46,7 +47,6 @@ def serve():
 
     yield start
     for one in running:
-        one.engine.gate.set()
         one.stop()
     left = {thread.name for thread in set(threading.enumerate()) - before if "serve" in thread.name}
     assert not left

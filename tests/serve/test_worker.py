@@ -8,6 +8,7 @@ import threading
 import pytest
 from fake_engine import FakeEngine
 
+from vkinductor.llm.errors import UnknownOptionError
 from vkinductor.llm.sampling import SamplingOptions
 from vkinductor.serve.errors import ApiError, ContextLengthError, GenerationError, UnavailableError
 from vkinductor.serve.jobs import Failed, Finished, Job, Piece
@@ -96,9 +97,12 @@ def test_giving_up(worker, engine):
 
 
 def test_errors_and_what_comes_after_them(worker, engine):
-    too_long, broken, fine = Waiting("x" * engine.context), Waiting(), Waiting()
+    too_long, unknown, broken, fine = Waiting("x" * engine.context), Waiting(), Waiting(), Waiting()
     worker.submit(too_long)
     assert isinstance(too_long.result()[1].error, ContextLengthError)
+    engine.error = UnknownOptionError("no such token")
+    worker.submit(unknown)
+    assert unknown.result()[1].error.status == 400
     engine.error = RuntimeError("x")
     worker.submit(broken)
     assert isinstance(broken.result()[1].error, GenerationError)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8000
 DTYPE_NAMES = ("float32", "float16", "bfloat16")
+LEAST_CONTEXT = 16  # what compiling by running takes, and some
 LOGGER = "vkinductor.serve"
 
 
@@ -101,7 +102,31 @@ def serve(arguments: argparse.Namespace, progress: Progress) -> None:
 
 def make_engine(arguments: argparse.Namespace, progress: Progress) -> Engine:
     """Load the model as options say and compile it by generating a few tokens. Called on the worker's thread."""
-    raise NotImplementedError
+    from vkinductor.llm import load
+    from vkinductor.llm.errors import UnknownOptionError
+    from vkinductor.llm.generate import parse_device
+    from vkinductor.llm.generator_engine import GeneratorEngine
+    from vkinductor.runtime import context
+
+    device, dtype = parse_device(arguments.device), load.parse_dtype(arguments.dtype)
+    if arguments.context is not None and arguments.context < LEAST_CONTEXT:
+        raise UnknownOptionError(f"context must be at least {LEAST_CONTEXT}, not {arguments.context}")
+    if device.type == "vulkan":
+        context.get()  # its absence is better found out before the slow work
+    with progress.stage("loading the model"):
+        loaded = load.load(arguments.model, dtype, device=device)
+    if loaded.note:
+        print(f"note: {loaded.note}", file=sys.stderr)
+    engine = GeneratorEngine(
+        loaded.model,
+        loaded.tokenizer,
+        loaded.name,
+        context=arguments.context,
+        stop_tokens=loaded.stop_tokens,
+        backend="vulkan" if device.type == "vulkan" else None,
+    )
+    engine.compile(progress.stage)
+    return engine
 
 
 def _server_module() -> ModuleType:

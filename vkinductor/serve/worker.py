@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from vkinductor.llm.engine import Engine
-from vkinductor.llm.errors import PromptTooLongError
+from vkinductor.llm.errors import ModelError, PromptTooLongError
 from vkinductor.runtime.errors import DeviceLostError
-from vkinductor.serve.errors import ApiError, ContextLengthError, GenerationError, UnavailableError
+from vkinductor.serve.errors import ApiError, ContextLengthError, GenerationError, InvalidRequestError, UnavailableError
 from vkinductor.serve.generation import generate
 from vkinductor.serve.jobs import Failed, Job
 from vkinductor.serve.tokenizer import SharedTokenizer
@@ -144,7 +144,8 @@ class Worker:
             job.deliver(Failed(UnavailableError(DEVICE_LOST)))
             self._refuse(DEVICE_LOST)
         except Exception as error:  # whatever it is, the next job may go well
-            LOG.exception("generation failed")
+            if not isinstance(error, ModelError):  # those are about the request
+                LOG.exception("generation failed")
             job.deliver(Failed(_as_api_error(error)))
         self._job_seconds += 0.2 * (time.monotonic() - job.began - self._job_seconds)
 
@@ -152,4 +153,6 @@ class Worker:
 def _as_api_error(error: Exception) -> ApiError:
     if isinstance(error, PromptTooLongError):
         return ContextLengthError(str(error))
+    if isinstance(error, ModelError):
+        return InvalidRequestError(str(error))
     return GenerationError("generation failed; the server's log has the reason")
