@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("starlette")
 
@@ -130,3 +132,24 @@ def test_numbers_of_tokens():
     assert (chat(max_tokens=5).wanted_tokens(), chat(max_completion_tokens=6).wanted_tokens()) == (5, 6)
     assert chat(max_tokens=5, max_completion_tokens=5).wanted_tokens() == 5
     assert (completion().wanted_tokens(), completion(max_tokens=3).wanted_tokens()) == (16, 3)
+
+
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.sampled_from(["user"]))
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["role", "content", "type", "text", "include_usage", "x"]), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+NAMES = [*ChatRequest.model_fields, *CompletionRequest.model_fields, *fields.REFUSED, *fields.IGNORED, "x"]
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4), st.sampled_from([ChatRequest, CompletionRequest]))
+def test_any_body_is_a_request_or_a_mistake_of_the_client(values, schema):
+    start = {"messages": USER} if schema is ChatRequest else {"prompt": "x"}
+    try:
+        parse(json.dumps({**start, **values}).encode("utf-8", "replace"), schema, LIMITS)
+    except InvalidRequestError as error:
+        json.dumps(error.body())
