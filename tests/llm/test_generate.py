@@ -120,14 +120,33 @@ def test_nothing_to_do(length, tokens):
         check_length(length, tokens, 64)
 
 
-def test_filled_sliding_window_is_refused(tiny_llama):
+@pytest.mark.parametrize("kinds", [("sliding_attention",) * 3, ("sliding_attention", "full_attention") * 2])
+def test_sliding_windows_shorter_than_the_text(kinds):
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=len(kinds),
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=101,
+        use_sliding_window=True,
+        sliding_window=8,
+        layer_types=list(kinds),
+        initializer_range=0.2,
+    )
+    model = Qwen2ForCausalLM(config).eval()
+    generator = Generator(model, 64, backend=None)
+    assert generator.generate(prompt(13), 30).tokens == reference_tokens(model, prompt(13), 30)
+
+
+def test_other_kinds_of_layers_are_refused(tiny_llama):
     model = tiny_llama()
-    model.config.layer_types = ["sliding_attention", "full_attention", "full_attention"]
-    model.config.sliding_window = 32
-    with pytest.raises(UnsupportedModelError, match="sliding_attention"):
+    model.config.layer_types = ["chunked_attention", "full_attention", "full_attention"]
+    with pytest.raises(UnsupportedModelError, match="chunked_attention"):
         Generator(model, 64, backend=None)
-    model.config.sliding_window = 64
-    Generator(model, 64, backend=None)
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda", "vulkan:x", "cpu:0", ""])

@@ -33,6 +33,10 @@ FEWEST_WORKGROUPS_OF_COLUMNS = 64
 # A kernel of rows sums columns as well where the elements are more than caches hold, and a row's fit beside their sums.
 LONGEST_ROW_WITH_SUMS, FEWEST_WITH_SUMS = 8192, 1 << 22
 
+# Rows that are reduced with their places are cut where they are longer than one workgroup is quick with, into parts of so
+# many elements at least, as long as there are fewer workgroups of these than a large GPU runs at a time.
+LONGEST_ROW_WITH_PLACES, FEWEST_IN_PART, WORKGROUPS_OF_PARTS = 16384, 1024, 128
+
 # Below this a kernel takes fewer elements an invocation: a large GPU runs a quarter of a million at a time.
 FEWEST_INVOCATIONS = 1 << 15
 # A CPU driver's cores take a workgroup each. Of Mesa 25's lavapipe the time of an elementwise kernel is mostly the
@@ -104,8 +108,8 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 def override(**values: Any) -> Iterator[None]:
     """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (elements along and across), ``columns``,
     ``subgroups`` (whether rows are folded in them), ``reads_dominate``, ``device_exp2``, ``scan_limit`` and
-    ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row`` or ``convolution_products`` for
-    kernels generated inside."""
+    ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row``, ``convolution_products``,
+    ``sample_lanes``, ``sample_capacity``, ``row_with_places`` or ``fewest_in_part`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
@@ -195,6 +199,23 @@ def column_parts(rows: int, columns: int) -> int:
     while 2 * parts * columns <= most and rows % (2 * parts) == 0 and rows // (2 * parts) >= FEWEST_ROWS_A_PART:
         parts *= 2
     return parts
+
+
+def parts_with_places(length: int, rows: int) -> int:
+    """Into how many parts ``rows`` rows of so many elements are cut that are reduced with their places; 1: they are not.
+
+    Parts are alike, and begin where wide loads may, if there is such a number near the best.
+    """
+    if not device_reads_dominate() or length <= _overrides.get().get("row_with_places", LONGEST_ROW_WITH_PLACES):
+        return 1
+    most = min(length // _overrides.get().get("fewest_in_part", FEWEST_IN_PART), WORKGROUPS_OF_PARTS // rows)
+    if most < 4:
+        return 1
+    for step in (8, 1):
+        for parts in range(most, most // 2, -1):
+            if length % (parts * step) == 0:
+                return parts
+    return most
 
 
 def _fewest_with_sums() -> int:

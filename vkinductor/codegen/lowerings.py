@@ -14,8 +14,9 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
 from vkinductor.device import attention as attention_operators
 from vkinductor.device import operators
+from vkinductor.device import sampling as sampling_operators
 
-from . import attention, channels, ctc, library_operators, loop_limit, scatters
+from . import attention, channels, ctc, library_operators, long_places, loop_limit, sampling, scatters
 from .attention import flex
 from .convolution import convolution, convolution_backward
 from .gemm import addmm, int_mm, mm
@@ -47,6 +48,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
     operators.ctc_states: ctc.states,
     operators.draw: library_operators.draw,
     operators.scale_and_shift: channels.scale_and_shift,
+    sampling_operators.sample: sampling.sample,
 }
 
 # Overload packet -> function from Inductor's lowering to ours.
@@ -85,8 +87,11 @@ def register() -> None:
     for name, operation in loop_limit.LOOPING.items():
         own = [o for o in _all(getattr(aten, name)) if not _is_fallback(o)]
         _wrap(tuple(own), functools.partial(_dispatch_around, loop_limit.realizing(operation)))
-    for packet in (aten.argmax, aten.argmin):
-        _wrap(_all(packet), _flat)
+    for packet, largest in ((aten.argmax, True), (aten.argmin, False)):
+        _wrap(_all(packet), lambda original, largest=largest: _flat(long_places.places(original, largest)))
+    for packet, largest in ((aten.max, True), (aten.min, False)):
+        around = functools.partial(long_places.values_and_places, largest=largest)
+        _wrap((packet, packet.dim), functools.partial(_dispatch_around, around))
     for overload in (aten.convolution.default, aten.convolution_backward.default):
         _any_strides(overload)
 

@@ -21,6 +21,10 @@ class PromptTooLongError(ModelError):
     """Prompt and requested tokens together do not fit into the model's context."""
 
 
+class PromptRefusedError(ModelError):
+    """The model's chat template does not take this conversation."""
+
+
 class UnknownOptionError(ModelError):
     """A dtype, device or backend name that is not one of the known ones; the message lists those."""
 

@@ -1,68 +1,151 @@
-"""Greedy text generation through one compiled prefill graph and one compiled decode graph.
+"""Text from a model and its tokenizer: one call, or a stream of pieces of text.
 
-Owns the loop, its static shapes and its measurements. Leaves loading to load.py, the cache to cache.py and
-all compiling to `torch.compile`. Everything that changes from step to step lives in tensors (the token, the
-cache, its position), so nothing makes Dynamo compile again: two graphs serve any number of prompts and
-tokens.
+Owns prompts, stop tokens and text around the driver (generator.py), the names of devices, and the eager reference that
+compiled runs are compared with.
 """
 
 from __future__ import annotations
 
-import inspect
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from vkinductor.llm.errors import PromptTooLongError, UnknownOptionError
-from vkinductor.runtime.stats import counters
+from vkinductor.llm.detokenizer import Detokenizer
+from vkinductor.llm.errors import UnknownOptionError
+from vkinductor.llm.generator import CACHE_GRANULE, WARM_UP_TOKENS, Generator, check_length
+from vkinductor.llm.prompts import Message, decode, encode
+from vkinductor.llm.reports import CompileReport, Generation
+from vkinductor.llm.sampling import SamplingOptions
+from vkinductor.llm.step import cache_argument
 
-# The cache's length is rounded up to this, so that nearby prompts share its shape and so their kernels.
-CACHE_GRANULE = 64
-
-# Tokens generated while compiling: one from the prefill, then decode steps that compile, record, and replay.
-WARM_UP_TOKENS = 4
+__all__ = [
+    "CACHE_GRANULE",
+    "WARM_UP_TOKENS",
+    "CompileReport",
+    "Generation",
+    "Generator",
+    "check_length",
+    "generate",
+    "parse_device",
+    "reference_tokens",
+    "stop_tokens_of",
+    "stream",
+]
 
 DEVICES = ("vulkan", "cpu")
 
-# A stage of the work that may take long: the caller shows its name, and what is running while the context
-# is open.
-Stage = Callable[[str], Any]
+# Caches grow by doubling from here, so that a growing conversation compiles for few lengths of cache.
+LEAST_CONTEXT = 256
+
+# Where a model keeps the generators that were made for it. They live as long as it does.
+_GENERATORS = "_vkinductor_generators"
+
+Prompt = str | Sequence[int] | Sequence[Message]
 
 
-@dataclass(frozen=True)
-class Generation:
-    """What one call of `Generator.generate` produced and what it cost.
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompt: Prompt,
+    options: SamplingOptions | None = None,
+    *,
+    backend: str | Callable[..., Any] | None = "vulkan",
+    context: int | None = None,
+    steps: int | None = None,
+    stop_tokens: Sequence[int] | None = None,
+    on_text: Callable[[str], None] | None = None,
+) -> Generation:
+    """Continue `prompt` and return the text, the tokens and what they cost.
 
-    `tokens` are the new token ids. Times are wall-clock seconds: `prefill_seconds` until the first new
-    token is on the host, `decode_seconds` for the other `len(tokens) - 1`. Counts "per token" are averages
-    over decode steps.
+    `model`: a causal language model on its device, of `transformers` or a `decoder.Decoder`. `prompt`: a text (one
+    user turn where the tokenizer has a chat template), a conversation (dicts of ``role`` and ``content``), or token
+    ids. `options` None: up to 256 greedy tokens. `backend`: of `torch.compile`; None runs eagerly. `context`: slots of
+    the cache (None: what prompt and answer need, in powers of two, at most the model's). `steps`: how many run for
+    each time that the host waits (None: as many as take a short while). `stop_tokens` end the text beside
+    ``options.stop`` (None: those that the model's generation config names). `on_text` gets the text in pieces, as they
+    come. Graphs and cache are kept with the model: later calls compile nothing, and run of a prompt what is new.
+
+    Raises PromptTooLongError and UnknownOptionError.
     """
+    options = options or SamplingOptions()
+    ends = tuple(stop_tokens_of(model) if stop_tokens is None else stop_tokens)
+    options = replace(options, stop=(*options.stop, *ends))
+    tokens = encode(tokenizer, prompt)
+    generator = _generator_for(model, len(tokens), options, backend, context)
+    text = []
+    for piece in _pieces(generator, tokenizer, tokens, options, steps):
+        text.append(piece)
+        if on_text is not None:
+            on_text(piece)
+    assert generator.last is not None
+    return replace(generator.last, text="".join(text))
 
-    prompt_tokens: int
-    tokens: tuple[int, ...]
-    prefill_seconds: float
-    decode_seconds: float
-    counts_per_token: dict[str, float] = field(default_factory=dict)
-    fallbacks: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def tokens_per_second(self) -> float:
-        """Decode rate; 0 if there was no decode step."""
-        steps = len(self.tokens) - 1
-        return steps / self.decode_seconds if steps > 0 and self.decode_seconds > 0 else 0.0
+def stream(
+    model: Any,
+    tokenizer: Any,
+    prompt: Prompt,
+    options: SamplingOptions | None = None,
+    *,
+    backend: str | Callable[..., Any] | None = "vulkan",
+    context: int | None = None,
+    steps: int | None = None,
+    stop_tokens: Sequence[int] | None = None,
+) -> Iterator[str]:
+    """The pieces of text that `generate` with these arguments would join, as they come: whole characters."""
+    options = options or SamplingOptions()
+    ends = tuple(stop_tokens_of(model) if stop_tokens is None else stop_tokens)
+    options = replace(options, stop=(*options.stop, *ends))
+    tokens = encode(tokenizer, prompt)
+    return _pieces(_generator_for(model, len(tokens), options, backend, context), tokenizer, tokens, options, steps)
 
 
-@dataclass(frozen=True)
-class CompileReport:
-    """What preparing a generator cost: graphs that Dynamo made, kernels compiled from GLSL, seconds."""
+def _pieces(
+    generator: Generator, tokenizer: Any, tokens: Sequence[int], options: SamplingOptions, steps: int | None
+) -> Iterator[str]:
+    detokenizer = Detokenizer(lambda ids: decode(tokenizer, ids))
+    for row in generator.stream([tokens], options, steps=steps):
+        if row[0] is not None and (piece := detokenizer.push(row[0])):
+            yield piece
+    if rest := detokenizer.flush():
+        yield rest
 
-    graphs: int
-    kernels: int
-    seconds: float
+
+class _Kept(dict[Any, Generator]):
+    """A model's generators by backend. A copy of the model has none: they run the original."""
+
+    def __deepcopy__(self, memo: Any) -> _Kept:
+        return _Kept()
+
+    def __reduce__(self) -> Any:
+        return _Kept, ()
+
+
+def _generator_for(model: Any, length: int, options: SamplingOptions, backend: Any, context: int | None) -> Generator:
+    """The model's generator for `backend`, if its cache is of a fitting length and place; else a new one."""
+    limit = int(model.config.get_text_config(decoder=True).max_position_embeddings)
+    check_length(length, options.tokens, min(limit, context or limit))
+    wanted = context or min(limit, max(LEAST_CONTEXT, 1 << (length + options.tokens - 1).bit_length()))
+    kept = model.__dict__.setdefault(_GENERATORS, _Kept())
+    found = kept.get(backend)
+    parameter = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
+    if found is not None:
+        same = found.device == parameter.device and found.cache.layers[0].keys.dtype == parameter.dtype
+        fits = found.cache.length >= wanted if context is None else 0 <= found.cache.length - wanted < CACHE_GRANULE
+        if same and fits:
+            return found
+    kept[backend] = Generator(model, wanted, backend)
+    return kept[backend]
+
+
+def stop_tokens_of(model: Any) -> tuple[int, ...]:
+    """The token ids that end a text, as the model's generation config names them."""
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if ends is None:
+        return ()
+    return tuple(ends) if isinstance(ends, (list, tuple)) else (ends,)
 
 
 def parse_device(name: str) -> torch.device:
@@ -73,140 +156,6 @@ def parse_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-class Step(torch.nn.Module):
-    """One forward pass of `model` over new tokens that ends in the next token, all on the device.
-
-    Two methods with one body: each is compiled on its own, the prefill with a symbolic number of tokens,
-    the decode step for exactly one.
-    """
-
-    def __init__(self, model: Any, cache: Any):
-        super().__init__()
-        self.model = model
-        self.cache = cache
-        # `past_key_values` became `cache` in transformers 5.24.
-        names = inspect.signature(model.forward).parameters
-        self._cache_argument = "cache" if "cache" in names else "past_key_values"
-
-    def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Run a prompt (int64, (1, length)) from the cache's position on; returns the next token, (1, 1)."""
-        return self._advance(tokens)
-
-    def decode(self, token: torch.Tensor) -> torch.Tensor:
-        """Run one token (int64, shape (1, 1)); returns the next one, (1, 1)."""
-        return self._advance(token)
-
-    def _advance(self, tokens: torch.Tensor) -> torch.Tensor:
-        length = tokens.shape[1]
-        positions = self.cache.position + torch.arange(length, device=tokens.device)
-        slots = torch.arange(self.cache.length, device=tokens.device)
-        # A mask of four dimensions is taken as it is, which keeps every other way of making one out of the
-        # graph.
-        mask = (slots[None, :] <= positions[:, None])[None, None]
-        output = self.model(
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=positions[None],
-            use_cache=True,
-            logits_to_keep=1,
-            **{self._cache_argument: self.cache},
-        )
-        self.cache.position.add_(length)
-        return output.logits[:, -1].argmax(-1, keepdim=True)
-
-
-class Generator:
-    """A model made ready for greedy generation of sequences of at most `length` tokens.
-
-    `model` is a `transformers` causal language model that is already on its device. `backend` names a
-    `torch.compile` backend, or is None to run eagerly. Raises UnsupportedModelError (see cache.py).
-    """
-
-    def __init__(self, model: Any, length: int, backend: str | Callable[..., Any] | None = "vulkan"):
-        from vkinductor.llm.cache import StaticKVCache  # imports transformers
-
-        weight = next(model.parameters())
-        self.device = weight.device
-        length = -(-length // CACHE_GRANULE) * CACHE_GRANULE
-        self.cache = StaticKVCache(model.config, length, weight.device, weight.dtype)
-        step = Step(model, self.cache)
-        self._prefill: Callable[[torch.Tensor], torch.Tensor] = step.prefill
-        self._decode: Callable[[torch.Tensor], torch.Tensor] = step.decode
-        self._eager = backend is None
-        if backend is not None:
-            self._prefill = torch.compile(step.prefill, backend=backend, fullgraph=True)
-            self._decode = torch.compile(step.decode, backend=backend, fullgraph=True, dynamic=False)
-
-    @torch.no_grad()
-    def generate(self, prompt: torch.Tensor, tokens: int, on_token: Callable[[int], None] | None = None) -> Generation:
-        """Continue `prompt` (int64, (1, length)) by exactly `tokens` greedy tokens, an end token or not.
-
-        `on_token` gets each token id as soon as it is on the host: 8 bytes are all that comes back from a
-        step. Raises PromptTooLongError when prompt and tokens do not fit into the cache.
-        """
-        length = prompt.shape[1]
-        check_length(length, tokens, self.cache.length)
-        self.cache.rewind()
-        produced: list[int] = []
-
-        def emit(token: torch.Tensor) -> None:
-            produced.append(int(token.item()))
-            if on_token is not None:
-                on_token(produced[-1])
-
-        start = time.perf_counter()
-        token = self._run_prefill(prompt.to(self.device))
-        emit(token)
-        first = time.perf_counter()
-        before = counters.snapshot()
-        for _ in range(tokens - 1):
-            token = self._decode(token)
-            emit(token)
-        end = time.perf_counter()
-        counts, fallbacks = _difference(before, counters.snapshot())
-        steps = max(tokens - 1, 1)
-        per_token = {name: count / steps for name, count in counts.items()}
-        per_token["fallbacks"] = sum(fallbacks.values()) / steps
-        return Generation(length, tuple(produced), first - start, end - first, per_token, fallbacks)
-
-    def compile(self, prompt: torch.Tensor, stage: Stage | None = None) -> CompileReport:
-        """Compile both graphs by running them, so that a later `generate` measures running only.
-
-        The cache must hold `prompt` and WARM_UP_TOKENS more. `stage` opens a context around each part of the
-        work. Does nothing when the generator runs eagerly.
-        """
-        if self._eager:
-            return CompileReport(0, 0, 0.0)
-        stage = stage or _no_stage
-        start, kernels, graphs = time.perf_counter(), _kernels_compiled(), _graphs_made()
-        with stage(f"compiling the prefill graph ({prompt.shape[1]} tokens)"):
-            self.generate(prompt, 1)
-        with stage("compiling the decode graph"):
-            self.generate(prompt, WARM_UP_TOKENS)
-        seconds = time.perf_counter() - start
-        return CompileReport(_graphs_made() - graphs, _kernels_compiled() - kernels, seconds)
-
-    def _run_prefill(self, prompt: torch.Tensor) -> torch.Tensor:
-        if prompt.shape[1] == 1:
-            return self._decode(prompt)
-        # One graph for every length: without this Dynamo would compile the first length as a constant.
-        torch._dynamo.mark_dynamic(prompt, 1, min=2, max=self.cache.length)
-        return self._prefill(prompt)
-
-
-def check_length(prompt_tokens: int, tokens: int, limit: int) -> None:
-    """Raise PromptTooLongError unless 1 <= prompt_tokens, 1 <= tokens and both together fit into `limit`."""
-    if tokens < 1:
-        raise UnknownOptionError(f"tokens must be at least 1, not {tokens}")
-    if prompt_tokens < 1:
-        raise UnknownOptionError("the prompt is empty: give at least one token")
-    if prompt_tokens + tokens > limit:
-        raise PromptTooLongError(
-            f"the prompt's {prompt_tokens} tokens and {tokens} new ones exceed the context of {limit}: "
-            f"shorten the prompt or ask for at most {max(limit - prompt_tokens, 0)} tokens"
-        )
-
-
 @torch.no_grad()
 def reference_tokens(model: Any, prompt: torch.Tensor, tokens: int) -> tuple[int, ...]:
     """Greedy tokens from `model` run eagerly with a growing cache: what a compiled run is compared with.
@@ -215,34 +164,10 @@ def reference_tokens(model: Any, prompt: torch.Tensor, tokens: int) -> tuple[int
     """
     produced: list[int] = []
     output = model(input_ids=prompt, use_cache=True)
-    names = inspect.signature(model.forward).parameters
-    argument = "cache" if "cache" in names else "past_key_values"
+    argument = cache_argument(model)
     while True:
         token = output.logits[:, -1].argmax(-1, keepdim=True)
         produced.append(int(token.item()))
         if len(produced) == tokens:
             return tuple(produced)
         output = model(input_ids=token, use_cache=True, **{argument: output[argument]})
-
-
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
-    """Counters that grew between two snapshots, and the growth of each operator's fallback count."""
-    counts = {name: after[name] - before[name] for name in after if isinstance(after[name], int)}
-    earlier = before["fallbacks"]
-    fallbacks = {op: count - earlier.get(op, 0) for op, count in after["fallbacks"].items()}
-    return counts, {op: count for op, count in fallbacks.items() if count}
-
-
-def _kernels_compiled() -> int:
-    return int(counters.snapshot()["kernels_compiled"])
-
-
-def _graphs_made() -> int:
-    from torch._dynamo.utils import counters as dynamo_counters
-
-    return int(dynamo_counters["stats"]["unique_graphs"])
-
-
-@contextmanager
-def _no_stage(name: str) -> Iterator[None]:
-    yield

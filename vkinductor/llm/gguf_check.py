@@ -1,8 +1,8 @@
 """Whether a GGUF file may be believed: its structure is walked once, bounds first, before any parser allocates for it.
 
-Owns no reading: `gguf` and `transformers` read what has passed. They size lists, arrays and whole models by numbers
-from the file, so a damaged or hostile one could make them run for hours or take all memory. Layout of the format:
-ggml's docs/gguf.md; sizes of quantized blocks: the `gguf` package's table.
+Owns no reading: gguf_file.py, `gguf` and `transformers` read what has passed. The latter size lists, arrays and whole
+models by numbers from the file, so a damaged or hostile one could make them run for hours or take all memory. Layout of
+the format: ggml's docs/gguf.md; sizes of quantized blocks: the `gguf` package's table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ MOST_NESTED_ARRAYS = 4
 LONGEST_NAME = 1 << 16
 DEFAULT_ALIGNMENT = 32
 # Elements of a list of numbers or strings that are kept to be looked at; longer ones are only walked over.
-_KEPT = 64
+_KEPT = 256
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 # Type number: struct format of a scalar.
@@ -47,12 +47,24 @@ _WIDTHS = (
 LONGEST_CONTEXT = 1 << 28
 
 
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor lies: ggml's number of its `format`, its shape (fastest dimension first), first byte and bytes."""
+
+    format: int
+    shape: tuple[int, ...]
+    start: int
+    nbytes: int
+
+
 @dataclass
 class Contents:
-    """What a file says about itself: scalars and short lists by key, each tensor's shape (fastest dimension first)."""
+    """What a file says about itself: scalars and short lists by key, each tensor's shape (fastest dimension first) and
+    place."""
 
     values: dict[str, Any] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    tensors: dict[str, Entry] = field(default_factory=dict)
 
 
 def check(path: Path) -> Contents:
@@ -63,15 +75,16 @@ def check(path: Path) -> Contents:
         return examine(data, str(path))
 
 
-def examine(data: bytes | bytearray | mmap.mmap, name: str) -> Contents:
+def examine(data: bytes | bytearray | mmap.mmap, name: str, whole: Collection[str] = ()) -> Contents:
     """Walk `data`, the bytes of a GGUF file called `name`, and return what it holds.
 
-    Raises ModelFormatError, with the place, if anything lies outside of the file, has an unknown type, is there twice,
-    or contradicts something else; MissingDependencyError without `gguf`. Takes memory for names and short values only,
+    Lists are cut short but for those under the keys `whole`. Raises ModelFormatError, with the place, if anything lies
+    outside of the file, has an unknown type, is there twice, or contradicts something else; MissingDependencyError
+    without `gguf`. Takes memory for names and short values only,
     time linear in the file's header.
     """
     try:
-        contents = _Walk(data, _block_sizes()).contents()
+        contents = _Walk(data, _block_sizes(), whole).contents()
         _check_model(contents)
     except _DamageError as error:
         raise ModelFormatError(f"{name} is damaged or holds no model: {error}") from None
@@ -97,7 +110,9 @@ class _Walk:
 
     data: Any
     block_sizes: dict[int, tuple[int, int]]
+    whole: Collection[str] = ()
     at: int = 0
+    kept: int = _KEPT
 
     def contents(self) -> Contents:
         found = Contents()
@@ -116,16 +131,18 @@ class _Walk:
             key = self.name("a key")
             if key in found.values:
                 raise _DamageError(f"key {key!r} is there twice")
+            self.kept = len(self.data) if key in self.whole else _KEPT
             found.values[key] = self.value(self.scalar("I", f"the type of {key!r}"), repr(key))
         self.room(tensors, 8 + 4 + 8 + 4 + 8, "tensors")
         ends = [self.tensor(found) for _ in range(tensors)]
         start = self.aligned(found.values.get("general.alignment", DEFAULT_ALIGNMENT))
-        for name, offset, nbytes in ends:
+        for name, format, offset, nbytes in ends:
             if offset % (start[1]) or start[0] + offset + nbytes > len(self.data):
                 raise _DamageError(
                     f"tensor {name!r}: {nbytes} bytes at {start[0]} + {offset} of a file of {len(self.data)}, "
                     f"in steps of {start[1]}"
                 )
+            found.tensors[name] = Entry(format, found.shapes[name], start[0] + offset, nbytes)
         return found
 
     def aligned(self, step: Any) -> tuple[int, int]:
@@ -172,14 +189,14 @@ class _Walk:
             width = struct.calcsize("<" + _SCALARS[inner])
             self.room(count, width, f"elements of {what}")
             end = self.at + count * width
-            kept = [self.value(inner, what) for _ in range(min(count, _KEPT))]
+            kept = [self.value(inner, what) for _ in range(min(count, self.kept))]
             self.at = end
             return kept
         self.room(count, 8, f"elements of {what}")
-        return [self.value(inner, what, depth + 1) for _ in range(count)][:_KEPT]
+        return [self.value(inner, what, depth + 1) for _ in range(count)][: self.kept]
 
-    def tensor(self, found: Contents) -> tuple[str, int, int]:
-        """Notes a tensor's shape; returns its name, offset and bytes."""
+    def tensor(self, found: Contents) -> tuple[str, int, int, int]:
+        """Notes a tensor's shape; returns its name, format, offset and bytes."""
         name = self.name("a tensor's name")
         if name in found.shapes:
             raise _DamageError(f"tensor {name!r} is there twice")
@@ -194,7 +211,7 @@ class _Walk:
         if not all(shape) or shape[0] % block:
             raise _DamageError(f"tensor {name!r} of shape {shape} has no whole blocks of {block}")
         found.shapes[name] = shape
-        return name, offset, math.prod(shape) // block * nbytes  # Python's integers: no wrapping
+        return name, kind, offset, math.prod(shape) // block * nbytes  # Python's integers: no wrapping
 
 
 def _check_model(contents: Contents) -> None:

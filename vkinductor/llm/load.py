@@ -1,8 +1,8 @@
 """Finds a causal language model on disk and loads it with its tokenizer, without any network connection.
 
-Two forms are accepted: a GGUF file (its quantized weights are expanded to floating point) and a directory
-in the Hugging Face layout (`config.json` beside the weights). Owns the choice between them and the typed
-errors; leaves parsing both to `transformers`.
+Two forms are accepted: a GGUF file (its quantized weights stay packed where decoder.py knows the architecture, and are
+expanded to floating point elsewhere) and a directory in the Hugging Face layout (`config.json` beside the weights).
+Owns the choice between them and the typed errors; leaves directories and other architectures to `transformers`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,11 @@ from vkinductor.llm.errors import (
     ModelFormatError,
     ModelNotFoundError,
     UnknownOptionError,
+    UnsupportedModelError,
 )
 from vkinductor.llm.gguf import fast_reading
+from vkinductor.llm.gguf_model import load_gguf
+from vkinductor.llm.gguf_tokenizer import load_tokenizer, stop_tokens
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -43,12 +46,24 @@ GGUF_MAGIC = b"GGUF"
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A causal language model on the CPU with its tokenizer; `name` is for people, `path` its origin."""
+    """A causal language model with its tokenizer; `name` is for people, `path` its origin.
+
+    `model`: a `decoder.Decoder` if `packed`, else one of `transformers`. `stop_tokens`: the ids that end a text.
+    `note`: what a person should know about how it was loaded, or "".
+    """
 
     model: Any
     tokenizer: Any
     name: str
     path: Path
+    packed: bool = False
+    stop_tokens: tuple[int, ...] = ()
+    note: str = ""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights as they are in memory, packed ones included."""
+        return sum(x.nbytes for x in (*self.model.parameters(), *self.model.buffers()))
 
 
 def parse_dtype(name: str) -> torch.dtype:
@@ -102,14 +117,56 @@ def _resolve_directory(path: Path) -> Path:
     raise ModelFormatError(f"{path} holds neither config.json nor a GGUF file")
 
 
-def load(source: str | os.PathLike[str] | None = None, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """Load a model and its tokenizer to the CPU, in evaluation mode, with weights in `dtype`.
+def load(
+    source: str | os.PathLike[str] | None = None,
+    dtype: torch.dtype = torch.float32,
+    *,
+    packed: bool | None = None,
+    device: str | torch.device = "cpu",
+) -> LoadedModel:
+    """Load a model and its tokenizer to `device`, in evaluation mode, with floats in `dtype`.
 
-    `source` is a GGUF file, a directory in the Hugging Face layout, or None for the default model. Opens no
-    network connection. Raises ModelNotFoundError, ModelFormatError, or MissingDependencyError.
+    `source` is a GGUF file, a directory in the Hugging Face layout, or None for the default model. `packed`: whether a
+    GGUF file's weights stay in its block formats (True), become floats (False, through `transformers`), or stay packed
+    where the tables have architecture and formats (None; `LoadedModel.note` says why where they do not). Directories
+    hold floats. Opens no network connection. Raises ModelNotFoundError, ModelFormatError, MissingDependencyError, and
+    UnsupportedModelError for `packed=True` where the tables lack something.
     """
     path = resolve(source)
     transformers = _import_transformers()
+    note = ""
+    if path.is_file() and packed is not False:
+        try:
+            return _load_packed(path, dtype, device, transformers)
+        except UnsupportedModelError as error:
+            if packed:
+                raise
+            note = f"{error}: its weights are expanded to floats instead"
+    if packed and path.is_dir():
+        raise UnsupportedModelError(f"{path} is no GGUF file: there are no packed weights in it")
+    model, tokenizer = _load_floats(path, dtype, transformers)
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    return LoadedModel(
+        model.eval().to(device),
+        tokenizer,
+        _display_name(path),
+        path,
+        stop_tokens=tuple(ends) if isinstance(ends, (list, tuple)) else () if ends is None else (ends,),
+        note=note,
+    )
+
+
+def _load_packed(path: Path, dtype: torch.dtype, device: str | torch.device, transformers: Any) -> LoadedModel:
+    model = load_gguf(path, device, dtype)
+    with _quiet(transformers):
+        tokenizer = load_tokenizer(path, transformers)
+    ends = stop_tokens(tokenizer, model.generation_config.eos_token_id)
+    model.generation_config = replace(model.generation_config, eos_token_id=ends)
+    return LoadedModel(model, tokenizer, _display_name(path), path, packed=True, stop_tokens=ends)
+
+
+def _load_floats(path: Path, dtype: torch.dtype, transformers: Any) -> tuple[Any, Any]:
+    """Model and tokenizer as `transformers` loads them, blocks expanded."""
     where: dict[str, Any] = {"local_files_only": True}
     folder = path
     if path.is_file():
@@ -126,7 +183,7 @@ def load(source: str | os.PathLike[str] | None = None, dtype: torch.dtype = torc
             raise
         except Exception as error:  # a damaged file makes the parsers fail in any way there is
             raise ModelFormatError(f"{path} cannot be loaded as a causal language model: {error}") from error
-    return LoadedModel(model.eval(), tokenizer, _display_name(path), path)
+    return model, tokenizer
 
 
 def _display_name(path: Path) -> str:
