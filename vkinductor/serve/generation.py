@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from vkinductor.llm.detokenizer import Detokenizer
 from vkinductor.llm.engine import Engine
-from vkinductor.serve.detokenizer import Detokenizer
 from vkinductor.serve.jobs import Finished, FinishReason, Job, Piece
 from vkinductor.serve.stops import StopMatcher
 

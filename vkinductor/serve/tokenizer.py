@@ -1,6 +1,7 @@
 """The engine's tokenizer behind a lock: requests are encoded on one thread while another decodes what is generated.
 
-Owns text to token ids and back, chat templates included. Leaves checking lengths to prompts.py.
+Owns whose turn it is, and conversations for models without a chat template. Leaves encoding to llm/prompts.py and
+checking lengths to prompts.py here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vkinductor.llm import prompts
+from vkinductor.llm.errors import PromptRefusedError
 from vkinductor.serve.errors import InvalidRequestError
 
 # How a conversation reads for a model without a chat template: one line a turn, and the end of the model's own turn
@@ -56,23 +59,14 @@ class SharedTokenizer:
             return self.encode(plain_chat(messages))
         with self._lock:
             try:
-                # As text first: what `tokenize=True` returns differs between versions of the library.
-                text = self._tokenizer.apply_chat_template(
-                    [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
-                )
-            except Exception as error:  # a template is a program: it raises what it likes
-                raise InvalidRequestError(
-                    f"the model's chat template refuses these messages: {error}", param="messages"
-                ) from error
-            # The template has written the special tokens already.
-            return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+                return tuple(prompts.encode_conversation(self._tokenizer, messages))
+            except PromptRefusedError as error:
+                raise InvalidRequestError(str(error), param="messages") from error
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, special tokens left out."""
         with self._lock:
-            # Cleaning up would take back a space that is out already when a comma follows it.
-            options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-            return str(self._tokenizer.decode(list(tokens), **options))
+            return prompts.decode(self._tokenizer, tokens)
 
 
 def plain_chat(messages: Sequence[Mapping[str, str]]) -> str:

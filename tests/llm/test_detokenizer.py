@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vkinductor.serve.detokenizer import REPLACEMENT, WINDOW, WINDOW_AT_MOST, Detokenizer
+from vkinductor.llm.detokenizer import REPLACEMENT, WINDOW, WINDOW_AT_MOST, Detokenizer
 
 
 def by_bytes(tokens):
