@@ -24,8 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "inspection": {"runtime", "device", "codegen", "backend"},
     "_api": {"runtime", "templates", "device", "codegen", "offload", "operators", "inspection"},
     "llm": {"runtime", "device", "_api", "backend"},
+    "serve": {"runtime", "llm"},
     "conformance": {"runtime", "_api", "backend"},
-    "cli": {"runtime", "device", "codegen", "_api", "backend", "llm", "conformance", "operators"},
+    "cli": {"runtime", "device", "codegen", "_api", "backend", "llm", "serve", "conformance", "operators"},
     "__main__": {"cli"},
     "__init__": {"runtime", "_api"},
 }
@@ -41,6 +42,7 @@ MUST_NOT_IMPORT: dict[str, set[str]] = {
     "operators": {"vulkan", "transformers"},
     "inspection": {"vulkan", "transformers"},
     "llm": {"vulkan"},
+    "serve": {"torch", "vulkan", "transformers"},
     "cli": {"vulkan"},
 }
 

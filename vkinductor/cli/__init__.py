@@ -15,6 +15,7 @@ from collections.abc import Sequence
 COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("vkinductor.cli.info", "show devices, limits, features, compiler, versions and cache directory"),
     "generate": ("vkinductor.cli.generate", "run a language model through torch.compile(backend='vulkan')"),
+    "serve": ("vkinductor.cli.serve", "offer a language model through OpenAI's HTTP interface"),
     "cache": ("vkinductor.cli.cache", "show, empty, pack and unpack the caches on disk"),
     "warm": ("vkinductor.cli.warm", "run a program to fill the caches, so that they can be shipped with it"),
     "tune": ("vkinductor.cli.tune", "choose kernels by measuring them on this device, for a program or for problems"),
