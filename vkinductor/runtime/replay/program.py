@@ -69,7 +69,8 @@ class Instance:
 class Program:
     """Steps in order, recorded once for each instance. The stream's lock is held by every caller.
 
-    `barriers`: pipeline barriers between the steps, after the one that every program begins with.
+    `barriers`: pipeline barriers between the steps, after the one that every program begins with. `dispatches`: that a
+    replay runs.
     """
 
     # Instances in flight at a time: the host fills in one while the device runs others. As many dispatches as the
@@ -81,6 +82,7 @@ class Program:
         self.steps = tuple(steps)
         self.argument_bytes = argument_bytes
         self.barriers = 0
+        self.dispatches = len(steps)
         wanted = max(self.FEWEST_INSTANCES, self.DISPATCHES_IN_FLIGHT // max(1, len(self.steps)))
         self.max_instances = min(self.MOST_INSTANCES, wanted)
         self._masks = self._barriers()
