@@ -59,10 +59,14 @@ def run(device, program: Program) -> None:
     device.synchronize()  # the instance does not say what it writes
 
 
-def test_a_chain_is_one_dispatch_and_right(kernels, device):
+@pytest.mark.parametrize("fetched", [0, 1 << 20])
+def test_a_chain_is_one_dispatch_and_right(kernels, device, monkeypatch, fetched):
+    monkeypatch.setitem(persistent._FETCHED, device.info.kind, fetched)
     values = np.random.default_rng(0).standard_normal(N).astype(np.float32)
     x, y, z = kernels.upload(device, values), device.memory.allocate(4 * N), device.memory.allocate(40)
-    program = PersistentProgram(device, chain(kernels, device, x, y, z), 0, units=4)
+    steps = chain(kernels, device, x, y, z)
+    steps[1] = dataclasses.replace(steps[1], constant=(x, 4 * N))
+    program = PersistentProgram(device, steps, 0, units=4)
     assert (program.dispatches, program.barriers) == (1, 0)
     for _ in range(3):
         run(device, program)

@@ -21,11 +21,15 @@ from vkinductor.runtime.pipeline import KernelSource
 LAYOUT = ArgumentLayout((("table", "ptr"), ("control", "ptr"), ("steps", "u32"), ("polls", "u32")))
 
 # A step in the table: 64-bit address of its arguments, 64-bit address of three workgroup counts (0: `groups` says how
-# many), workgroups, the number of its kernel, whether it waits for those before it.
-STEP_FORMAT = "<QQIIII"
+# many), 64-bit address of what nothing writes and the step reads, workgroups, the number of its kernel, whether it waits
+# for those before it, how many bytes of the read-only memory are fetched meanwhile.
+STEP_FORMAT = "<QQQIIIIQ"
 # Words at `control`: workgroups that have arrived in all, whether one gave up.
 CONTROL_BYTES = 64
 FAILED_AT = 32
+
+# Invocations from this number on fetch what the next step reads; the subgroup of the first one polls.
+_FETCHERS = 64
 
 # The number of no kernel: a step that only waits.
 NO_KERNEL = 0xFFFFFFFF
@@ -112,7 +116,7 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
         f"layout(local_size_x = {size}) in;",
         "uvec3 vk_group_id, vk_group_count, vk_local_id;",
         *bodies,
-        _MAIN.replace("CASES", cases),
+        _MAIN.replace("CASES", cases).replace("FETCHERS", f"{_FETCHERS if size > _FETCHERS else 0}u"),
     ]
     fixed = next((s for s in sources if not is_free(s)), sources[0])
     return KernelSource(
@@ -194,7 +198,16 @@ def _heads(text: str) -> Iterator[str]:
 
 
 _MAIN = """
-struct VkStep { uint64_t args; uint64_t groups_at; uint groups; uint kernel; uint waits; uint unused; };
+struct VkStep {
+    uint64_t args;
+    uint64_t groups_at;
+    uint64_t fetched;
+    uint groups;
+    uint kernel;
+    uint waits;
+    uint fetched_bytes;
+    uint64_t unused;
+};
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer VkSteps { VkStep d[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer VkCounts { uint d[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer VkControl {
@@ -204,8 +217,23 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) buffer VkControl {
 };
 shared uint vk_gave_up;
 
+// Bring `bytes` from `address` on into the device's cache, each workgroup its part: memory is idle while they wait.
+void vk_fetch(const uint64_t address, const uint bytes) {
+    const uint first = FETCHERS, others = gl_WorkGroupSize.x - first;
+    uint seen = 0u;
+    // A word of each sector of 32 bytes is enough.
+    for (uint at = 32u * (gl_WorkGroupID.x * others + gl_LocalInvocationID.x - first); at < bytes;
+         at += 32u * others * gl_NumWorkGroups.x) {
+        seen |= VkCounts(address + uint64_t(at)).d[0] ^ 1u;
+    }
+    // Never: without a use there would be no load.
+    if (seen == 0u && ARG.polls == 0u) {
+        atomicOr(VkControl(ARG.control).failed, 1u);
+    }
+}
+
 // All workgroups of the grid meet. false: one of them did not come in time.
-bool vk_meet(const uint meetings) {
+bool vk_meet(const uint meetings, const uint64_t fetched, const uint bytes) {
     VkControl control = VkControl(ARG.control);
     memoryBarrierBuffer();
     barrier();
@@ -222,6 +250,9 @@ bool vk_meet(const uint meetings) {
         // One invocation empties the cache of all that share it.
         memoryBarrierBuffer();
         vk_gave_up = uint(polls >= ARG.polls);
+    }
+    if (gl_LocalInvocationID.x >= FETCHERS) {
+        vk_fetch(fetched, bytes);
     }
     barrier();
     return vk_gave_up == 0u;
@@ -240,7 +271,7 @@ void main() {
             VkCounts counts = VkCounts(step.groups_at);
             groups = counts.d[0] * counts.d[1] * counts.d[2];
         }
-        if (step.waits != 0u && !vk_meet(++meetings)) {
+        if (step.waits != 0u && !vk_meet(++meetings, step.fetched, step.fetched_bytes)) {
             return;
         }
         vk_group_count = uvec3(groups, 1u, 1u);

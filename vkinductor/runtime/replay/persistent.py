@@ -35,6 +35,9 @@ _ALIGNMENT = 16
 _POLLS, _TRIAL_POLLS = 1 << 21, 1 << 14
 # Workgroups a compute unit that are tried, the most first.
 _PER_UNIT = (4, 3, 2, 1)
+_SECTOR = 32
+# Bytes of the next step's weights that are fetched while workgroups wait for each other.
+_FETCHED = {"discrete": 12 << 20, "integrated": 1 << 20}
 
 
 class ProgramFailedError(VulkanError):
@@ -78,7 +81,7 @@ class PersistentProgram(Program):
         if device.info.kind == "cpu":
             return 1  # its threads may run one workgroup after the other
         stream = device.stream
-        table = _STEP.pack(0, 0, 0, NO_KERNEL, 1, 0)
+        table = _STEP.pack(0, 0, 0, 0, NO_KERNEL, 1, 0, 0)
         with stream.lock:
             arguments = stream.shared.arguments(CONTROL_BYTES + 4 * _STEP.size)
         view = device.ffi.buffer(device.ffi.cast("char *", arguments.host), arguments.nbytes)
@@ -123,7 +126,11 @@ class PersistentProgram(Program):
             count = 0 if groups is None else groups[0] * groups[1] * groups[2]
             waits = int(bool(self._masks[number]) and number > 0)
             at = self._table_at + number * _STEP.size
-            entry = _STEP.pack(base + args_at, base + step.groups_at if groups is None else 0, count, kind, waits, 0)
+            groups_at = base + step.groups_at if groups is None else 0
+            address, nbytes = step.constant
+            fetched = min(nbytes, _FETCHED.get(device.info.kind, 0))
+            start = (address - stream.bias) & -_SECTOR if fetched else 0
+            entry = _STEP.pack(base + args_at, groups_at, start, count, kind, waits, fetched, 0)
             view[at : at + len(entry)] = entry
         counters.recordings += 1
         return Instance((self._encode_all(arguments),), arguments, view)

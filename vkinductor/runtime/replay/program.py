@@ -36,7 +36,8 @@ class Step:
     """One dispatch of a program.
 
     pushed: its arguments as push constants, None when they lie in argument memory at `args_at`. groups: workgroups,
-    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space.
+    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space. constant:
+    address and bytes of the largest part of memory that it reads and the program never writes, where that is fixed.
     """
 
     pipeline: Pipeline
@@ -46,6 +47,7 @@ class Step:
     groups_at: int
     reads: Ranges
     writes: Ranges
+    constant: tuple[int, int] = (0, 0)
 
 
 @dataclass

@@ -210,7 +210,15 @@ class Recording:
             pushed = pipeline.pack(*self._resolve(launch)) if launch.values else b""
         groups = launch.groups if groups_at is None else None
         reads, writes = self._ranges(launch.reads), self._ranges(launch.writes)
-        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes)
+        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes, self._constant(launch))
+
+    def _constant(self, launch: Launch) -> tuple[int, int]:
+        """Address and bytes of the largest part of an input that ``launch`` reads, nothing writes and never moved."""
+        fixed = [a for a in launch.reads if a.resource in self._stable and a.resource not in self._written]
+        if not fixed:
+            return (0, 0)
+        access = max(fixed, key=lambda a: a.nbytes)
+        return self._stable[access.resource] + access.offset, access.nbytes
 
     def _ranges(self, accesses: Sequence[Access]) -> Ranges:
         """Ranges in the program's own address space; whole resources once anything varies."""
