@@ -21,8 +21,8 @@ from vkinductor.runtime.pipeline import KernelSource
 LAYOUT = ArgumentLayout((("table", "ptr"), ("control", "ptr"), ("steps", "u32"), ("polls", "u32")))
 
 # A step in the table: 64-bit address of its arguments, 64-bit address of three workgroup counts (0: `groups` says how
-# many), 64-bit address of what nothing writes and the step reads, workgroups, the number of its kernel, whether it waits
-# for those before it, how many bytes of the read-only memory are fetched meanwhile.
+# many), 64-bit address of what nothing writes and the step reads, workgroups, the number of its kernel, whether it
+# waits for those before it, how many bytes of the read-only memory are fetched meanwhile.
 STEP_FORMAT = "<QQQIIIIQ"
 # Words at `control`: workgroups that have arrived in all, whether one gave up.
 CONTROL_BYTES = 64
