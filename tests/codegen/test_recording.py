@@ -14,6 +14,7 @@ from compiled import compiled, same
 from torch._dynamo.utils import counters as dynamo_counters
 
 import vkinductor
+from vkinductor.codegen import heuristics, recording
 from vkinductor.runtime.replay.recording import MAX_BINDINGS
 from vkinductor.runtime.submissions import SLOTS
 
@@ -404,3 +405,37 @@ def test_a_device_that_is_opened_anew_records_anew():
         torch._dynamo.reset()
         gc.collect()
         context.reset()
+
+
+def test_a_program_runs_as_one_kernel():
+    def f(x, y):
+        z = torch.nn.functional.layer_norm(x + y, (x.shape[-1],))
+        w = torch.softmax(z.flip(0) + x, -1)
+        return torch.softmax(w.flip(1) * 3 + z, -1) + w.flip(0), z.sum(-1)
+
+    x, y = torch.randn(48, 64), torch.randn(48, 64)
+    expected = f(x, y)
+    with heuristics.override(workgroup=64):
+        compiled = torch.compile(f, backend="vulkan", options={"persistent": True})
+        x, y = x.to("vulkan"), y.to("vulkan")
+        for _ in range(3):
+            results, counts = counted(compiled, x, y)
+            torch.testing.assert_close([r.cpu() for r in results], [*expected])
+    assert counts["dispatches"] == 1
+    assert counts["barriers"] == 1  # that every program begins with
+
+
+def test_kernels_that_cannot_be_one_run_one_by_one():
+    def f(x, w):
+        return torch.softmax(torch.softmax(x.flip(0) + x, -1) @ w.t(), -1)
+
+    x, w = torch.randn(96, 64), torch.randn(96, 64)
+    expected = f(x, w)
+    compiled = torch.compile(f, backend="vulkan", options={"persistent": True})
+    x, w = x.to("vulkan"), w.to("vulkan")
+    for _ in range(3):
+        result, counts = counted(compiled, x, w)
+        torch.testing.assert_close(result.cpu(), expected)
+    assert counts["dispatches"] > 1
+    refused = [r.refused for r in recording.recordings() if r.refused]
+    assert any("different sizes" in reason for reason in refused)

@@ -17,6 +17,9 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 from . import loop_limit
 from .alignment import WIDEST
 
+# Invocations of all workgroups of kernels that run as one.
+PROGRAM_WORKGROUP = 256
+
 # A lane keeps at most this many row elements in registers (the array is fully unrolled).
 MAX_ELEMENTS_IN_REGISTERS = 8
 
@@ -121,6 +124,15 @@ def override(**values: Any) -> Iterator[None]:
 def forced(name: str) -> Any:
     """The value that ``override`` forces for ``name``, or None."""
     return _overrides.get().get(name)
+
+
+def program_workgroup(info: DeviceInfo) -> int | None:
+    """Invocations of every workgroup of a graph whose kernels are to run as one (option ``persistent``); None: any."""
+    from .compat import setting
+
+    if not setting("persistent"):
+        return None
+    return int(_overrides.get().get("workgroup", min(PROGRAM_WORKGROUP, _max_workgroup(info))))
 
 
 def device_reads_dominate() -> bool:
@@ -304,9 +316,12 @@ def reduction(
     lanes = min(lanes, workgroup) if info.kind == "cpu" else lanes
     lanes = loop_limit.lanes(info, lanes, largest, row_hint, passes_within)
     lanes = forced.get("lanes", lanes)
+    common = program_workgroup(info)
+    if common is not None:
+        lanes, workgroup = min(lanes, common), common
     workgroup = max(workgroup, lanes)
     rows = forced.get("rows", max(1, workgroup // lanes))
-    if "rows" not in forced:
+    if "rows" not in forced and common is None:
         while rows > 1 and rows // 2 >= rows_hint:
             rows //= 2
     elements = 0

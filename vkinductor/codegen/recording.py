@@ -30,6 +30,7 @@ from vkinductor.runtime.errors import UnsupportedError
 from vkinductor.runtime.replay.capture import Capture, CaptureRefused
 from vkinductor.runtime.replay.recording import Binding, Recording
 
+from .gemm.choose import compute_units
 from .slots import OutputSlots
 
 MIN_LAUNCHES = 2
@@ -68,8 +69,9 @@ class Entry:
 class RecordedPartition:
     """Wraps a generated function ``fn(args: list) -> tuple``, which may empty its list. Thread-safe."""
 
-    def __init__(self, fn: Callable[[list[Any]], Any]) -> None:
+    def __init__(self, fn: Callable[[list[Any]], Any], persistent: bool = False) -> None:
         self.fn = fn
+        self.persistent = persistent
         self.refused: str | None = None
         self._lock = threading.RLock()
         self._device: TorchDevice | None = None
@@ -215,7 +217,8 @@ class RecordedPartition:
         for recording, slots in self._recordings:
             if recording.outputs == new and recording.fits(capture.launches, capture.sizes):
                 return recording, slots
-        recording = Recording(device.runtime, capture, len(self._tensors), new)
+        units = compute_units(device.runtime.info) if self.persistent else 0
+        recording = Recording(device.runtime, capture, len(self._tensors), new, units)
         recording.settle(self._before or addresses, addresses)
         slots = tuple(OutputSlots(device) for _ in new)
         self._recordings.append((recording, slots))
@@ -266,6 +269,11 @@ def _scalar(value: Any) -> Any:
 def recorded(fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """What generated code decorates its partitions with."""
     return functools.update_wrapper(RecordedPartition(fn), fn)
+
+
+def recorded_as_one(fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """The same, as one persistent kernel where its kernels can be one."""
+    return functools.update_wrapper(RecordedPartition(fn, persistent=True), fn)
 
 
 def recordings() -> list[Recording]:

@@ -127,7 +127,7 @@ class VulkanWrapper(_Vulkan):
             from vkinductor.codegen.checks import checked_graph
             from vkinductor.codegen.index_errors import index_error_buffer, report_indices
             from vkinductor.codegen.launch import vulkan_kernel
-            from vkinductor.codegen.recording import recorded
+            from vkinductor.codegen.recording import recorded, recorded_as_one
             from vkinductor.device.policy import fallback_site
             from vkinductor.device.storage import empty as empty_strided_vulkan
             """,
@@ -171,7 +171,7 @@ class VulkanSubgraphWrapper(_Vulkan, SubgraphPythonWrapperCodegen):
 
     def write_launcher_fn_call_get_indent(self) -> int:
         if self.recording:
-            self.prefix.writeline("@recorded")
+            self.prefix.writeline("@recorded_as_one" if setting("persistent") else "@recorded")
         return super().write_launcher_fn_call_get_indent()
 
 

@@ -17,7 +17,7 @@ from torch._inductor.utils import ceildiv
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from .. import loop_limit
+from .. import heuristics, loop_limit
 from ..template_kernel import VulkanTemplateKernel
 from ..types import glsl_type, literal
 from ..vectors import converted, elements, load_type, narrowest, words_of
@@ -206,7 +206,7 @@ def candidates(info: DeviceInfo, problem: Problem) -> list[Tile]:
     if min(problem.m, problem.n) > MOST_ROWS:
         return []
     view = skinny(problem)
-    best = _columns(problem, view) if view.columns else _rows(problem, view)
+    best = _columns(problem, view) if view.columns else _rows(info, problem, view)
     return [best, *(tile for tile in CANDIDATES if tile != best and tile.fits(info, problem))]
 
 
@@ -214,7 +214,7 @@ def _power_of_two_at_most(n: int) -> int:
     return 1 << max(0, n.bit_length() - 1)
 
 
-def _rows(problem: Problem, view: Skinny) -> GemvTile:
+def _rows(info: DeviceInfo, problem: Problem, view: Skinny) -> GemvTile:
     # What an H200 did fastest at 2048 to 14336 inputs (docs/benchmarks-nvidia.md): few rows want many lanes and two
     # loads each on their way, more of them fewer lanes, since each keeps sums of every row.
     chunks = -(-view.k // view.width)
@@ -222,7 +222,7 @@ def _rows(problem: Problem, view: Skinny) -> GemvTile:
     if view.m > 8 and view.width <= 4:
         rows = 2
     lanes = min(most, max(8, _power_of_two_at_most(-(-chunks // loads))))
-    threads = max(64 if view.m < 4 else 128, lanes)
+    threads = heuristics.program_workgroup(info) or max(64 if view.m < 4 else 128, lanes)
     # Few outputs: more workgroups.
     while rows > 1 and problem.batch * view.n < 512 * rows * (threads // lanes):
         rows //= 2

@@ -36,7 +36,8 @@ class Step:
     """One dispatch of a program.
 
     pushed: its arguments as push constants, None when they lie in argument memory at `args_at`. groups: workgroups,
-    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space.
+    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space. constant:
+    address and bytes of the largest part of memory that it reads and the program never writes, where that is fixed.
     """
 
     pipeline: Pipeline
@@ -46,6 +47,7 @@ class Step:
     groups_at: int
     reads: Ranges
     writes: Ranges
+    constant: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -69,7 +71,8 @@ class Instance:
 class Program:
     """Steps in order, recorded once for each instance. The stream's lock is held by every caller.
 
-    `barriers`: pipeline barriers between the steps, after the one that every program begins with.
+    `barriers`: pipeline barriers between the steps, after the one that every program begins with. `dispatches`: that a
+    replay runs.
     """
 
     # Instances in flight at a time: the host fills in one while the device runs others. As many dispatches as the
@@ -81,6 +84,7 @@ class Program:
         self.steps = tuple(steps)
         self.argument_bytes = argument_bytes
         self.barriers = 0
+        self.dispatches = len(steps)
         wanted = max(self.FEWEST_INSTANCES, self.DISPATCHES_IN_FLIGHT // max(1, len(self.steps)))
         self.max_instances = min(self.MOST_INSTANCES, wanted)
         self._masks = self._barriers()

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vkinductor.runtime.replay.capture import Capture, Launch, Pointer, lifetimes
+from vkinductor.runtime.replay.combine import NotCombined
+from vkinductor.runtime.replay.persistent import PersistentProgram
 from vkinductor.runtime.replay.plan import MemoryPlan, Value, check, plan
 from vkinductor.runtime.replay.program import Instance, Program, Step, pack_groups
 from vkinductor.runtime.replay.resources import grow_scratch
@@ -52,11 +54,15 @@ class Recording:
     """One sequence of kernels over `inputs` inputs (resources 0 to inputs - 1), `outputs` and scratch resources.
 
     Not thread-safe: the owner holds a lock of its own. Addresses are those of inputs and outputs, in the order of
-    `moving_resources`.
+    `moving_resources`. persistent: the device's compute units, where the kernels are to run as one; 0: as dispatches.
     """
 
-    def __init__(self, device: Device, capture: Capture, inputs: int, outputs: Sequence[int]) -> None:
+    def __init__(
+        self, device: Device, capture: Capture, inputs: int, outputs: Sequence[int], persistent: int = 0
+    ) -> None:
         self._device = device
+        self._persistent = persistent
+        self.refused: str | None = None  # why the kernels are not one, where they were to be
         self.inputs = inputs
         self.outputs = tuple(outputs)
         self.launches = tuple(capture.launches)
@@ -172,7 +178,15 @@ class Recording:
             self._layout.append((pipeline, args_at, groups_at))
         self._argument_bytes = at
         self._expect_others()
-        self.program = Program(self._device, list(map(self._step, self.launches, self._layout)), at)
+        self.program = self._program(list(map(self._step, self.launches, self._layout)), at)
+
+    def _program(self, steps: list[Step], argument_bytes: int) -> Program:
+        if self._persistent and self.refused is None:
+            try:
+                return PersistentProgram(self._device, steps, argument_bytes, self._persistent)
+            except NotCombined as error:
+                self.refused = str(error)
+        return Program(self._device, steps, argument_bytes)
 
     def _expect_others(self) -> None:
         """Start making what the next key will need if numbers (sizes, scalars) turn out to vary."""
@@ -196,7 +210,15 @@ class Recording:
             pushed = pipeline.pack(*self._resolve(launch)) if launch.values else b""
         groups = launch.groups if groups_at is None else None
         reads, writes = self._ranges(launch.reads), self._ranges(launch.writes)
-        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes)
+        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes, self._constant(launch))
+
+    def _constant(self, launch: Launch) -> tuple[int, int]:
+        """Address and bytes of the largest part of an input that ``launch`` reads, nothing writes and never moved."""
+        fixed = [a for a in launch.reads if a.resource in self._stable and a.resource not in self._written]
+        if not fixed:
+            return (0, 0)
+        access = max(fixed, key=lambda a: a.nbytes)
+        return self._stable[access.resource] + access.offset, access.nbytes
 
     def _ranges(self, accesses: Sequence[Access]) -> Ranges:
         """Ranges in the program's own address space; whole resources once anything varies."""
@@ -254,7 +276,7 @@ class Recording:
             instance = program.instance(binding, addresses)
             if instance.bound is not binding or instance.addresses != addresses:
                 self._write(instance, binding, addresses)
-            stream.replay(instance, self.name, len(program.steps), program.barriers)
+            stream.replay(instance, self.name, program.dispatches, program.barriers)
         return True
 
     def _write(self, instance: Instance, binding: Binding, addresses: tuple[int, ...]) -> None:
