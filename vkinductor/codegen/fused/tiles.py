@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
+from .. import heuristics
 from ..quantized.gemv import QuantizedTile
 
 # Rows of x that share a read of the weights, and sums that an invocation keeps in registers.
@@ -54,7 +55,7 @@ def tile_of(info: DeviceInfo, m: int, sizes: Sequence[int], chunks: int, gated: 
     if gated:
         rows //= 2
     lanes = min(most, max(8, 1 << max(0, (-(-chunks // loads)).bit_length() - 1)))
-    threads = max(64 if m < 4 else 128, lanes)
+    threads = heuristics.program_workgroup(info) or max(64 if m < 4 else 128, lanes)
     # Few outputs: more workgroups.
     while rows > 1 and n < 512 * rows * (threads // lanes):
         rows //= 2

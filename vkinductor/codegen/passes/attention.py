@@ -186,7 +186,7 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node, keys: Write, values: Wr
 
 def _refusal(node: torch.fx.Node, keys: Write, values: Write) -> str:
     """Why an attention over written caches stays what it is; "" where it does not."""
-    q, _, _, mask, causal, scale = node.args
+    q, _, _, _, causal, scale = node.args
     sizes = shape(q) or ()
     if keys.position is not values.position:
         return "keys and values go to different positions"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .steps import aten, call, is_call, pairs, shape, uncast, value
+from .steps import aten, call, is_call, pairs, shape, uncast
 
 _SWAP = [0, 2, 1, 3]
 _END = 1 << 62
@@ -128,9 +128,9 @@ def _whole_rotation(node: Any, swapped: bool) -> tuple[Any, Rotation] | None:
             for other, sin in pairs(uncast(turned), aten.mul.Tensor):
                 found = _turned(other)
                 cos_, sin_ = uncast(cos), uncast(sin)
-                if found is not None and uncast(found[0]) is uncast(x) and _is_table(cos_, x, place):
-                    if _is_table(sin_, x, place):
-                        return uncast(x), Rotation(_flat(cos_, place), _flat(sin_, place), swapped, found[1])
+                tables = _is_table(cos_, x, place) and _is_table(sin_, x, place)
+                if found is not None and tables and uncast(found[0]) is uncast(x):
+                    return uncast(x), Rotation(_flat(cos_, place), _flat(sin_, place), swapped, found[1])
     return None
 
 
@@ -182,10 +182,7 @@ def _root_mean_square(node: Any, x: Any) -> float | None:
     if not isinstance(eps, float) or not is_call(mean, aten.mean.dim) or list(mean.args[1]) not in ([-1], [3]):
         return None
     square = mean.args[0]
-    if is_call(square, aten.pow.Tensor_Scalar) and square.args[1] == 2:
-        inner = square.args[0]
-    elif is_call(square, aten.mul.Tensor) and square.args[0] is square.args[1]:
-        inner = square.args[0]
-    else:
-        return None
-    return eps if uncast(inner) is x and value(mean) is not None else None
+    squares = (is_call(square, aten.pow.Tensor_Scalar) and square.args[1] == 2) or (
+        is_call(square, aten.mul.Tensor) and square.args[0] is square.args[1]
+    )
+    return eps if squares and uncast(square.args[0]) is x else None

@@ -1,4 +1,4 @@
-"""Reading and writing FX graphs for the passes: what a node computes, past views and casts, and new nodes with values."""
+"""Reading and writing FX graphs for the passes: what a node computes past casts, and new nodes with their values."""
 
 from __future__ import annotations
 

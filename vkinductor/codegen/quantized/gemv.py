@@ -20,6 +20,7 @@ from torch._inductor.virtualized import V
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
+from .. import heuristics
 from ..alignment import vector_width
 from ..compat import size_hint
 from ..gemm.problem import MOST_ROWS
@@ -105,7 +106,8 @@ def tile_of(info: DeviceInfo, m: int, n: int, chunks: int, weights: int = 16) ->
     team = min(most, max(8, 1 << max(0, chunks.bit_length() - 1)))
     loads = 2 if m == 1 and team >= 64 and chunks > team else 1
     least = max(team, info.limits.subgroup_size)
-    threads = max(threads, least)
+    common = heuristics.program_workgroup(info)
+    threads, least = (common, common) if common is not None else (max(threads, least), least)
     while threads > least and n < _GROUPS * rows * (threads // team):
         threads //= 2
     while rows > 1 and n < _GROUPS * rows * (threads // team):
