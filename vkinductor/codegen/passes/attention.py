@@ -20,9 +20,9 @@ from vkinductor.device.attention_step import attention_step
 from vkinductor.runtime import context
 
 from .match import Match
-from .steps import aten, call, evaluated, is_call, kept_meta, shape, value
 from .positions import Residue, sum_of, visible
 from .rotary import Heads, Norm, Rotation, heads_of, norm_of, rotation_of
+from .steps import aten, call, evaluated, is_call, kept_meta, shape, value
 
 PATTERN = "attention step"
 
