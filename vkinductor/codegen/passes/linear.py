@@ -86,7 +86,7 @@ def _unserved(group: Sequence[Linear]) -> str:
         return f"{rows} rows: more than {_MOST_ROWS} are bound by arithmetic"
     forced = heuristics.forced("fused_linears")
     if forced is None and context.is_open() and context.get().info.kind == "cpu":
-        # SmolLM2's q, k and v after their norm on lavapipe: 1.4 ms in four kernels, 6 and more in this one.
+        # SmolLM2's norm, q, k and v on lavapipe (a busy machine): 1.4 ms in four kernels, 6 to 35 in this one.
         return "a processor has faster kernels for single weights"
     return "" if forced in (None, True) else "turned off"
 
