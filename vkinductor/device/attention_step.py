@@ -6,6 +6,7 @@ The device's kernel is codegen's; what in a graph becomes this operator is the p
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -64,10 +65,7 @@ def visible(
         rules.append(key > here - window)
     if start is not None:
         rules.append(key >= start.reshape(-1, 1, 1, 1))
-    seen = rules[0] if rules else None
-    for rule in rules[1:]:
-        seen = seen & rule
-    return seen
+    return functools.reduce(torch.logical_and, rules) if rules else None
 
 
 def attention_step_composed(
