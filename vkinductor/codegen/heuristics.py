@@ -38,6 +38,7 @@ LONGEST_ROW_WITH_SUMS, FEWEST_WITH_SUMS = 8192, 1 << 22
 
 # Rows that are reduced with their places are cut where they are longer than one workgroup is quick with, into parts of
 # so many elements at least, as long as there are fewer workgroups of these than a large GPU runs at a time.
+# Rules of thumb: no GPU has been timed with and without the cut yet.
 LONGEST_ROW_WITH_PLACES, FEWEST_IN_PART, WORKGROUPS_OF_PARTS = 16384, 1024, 128
 
 # Below this a kernel takes fewer elements an invocation: a large GPU runs a quarter of a million at a time.
