@@ -101,4 +101,5 @@ def windows(config: Any, length: int) -> dict[str, int | None]:
             "the decode loop does full attention and sliding windows"
         )
     # A window that is never filled is full attention.
-    return {kind: window if kind == "sliding_attention" and window < length else None for kind in sorted(set(kinds))}
+    narrow = window if window and window < length else None
+    return {kind: narrow if kind == "sliding_attention" else None for kind in sorted(set(kinds))}
