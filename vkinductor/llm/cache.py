@@ -113,5 +113,5 @@ def windows(config: Any, length: int) -> dict[str, int | None]:
             "the decode loop does full attention and sliding windows"
         )
     # A window that is never filled is full attention.
-    filled = window if window is not None and window < length else None
-    return {kind: filled if kind == "sliding_attention" else None for kind in sorted(set(kinds))}
+    narrow = window if window and window < length else None
+    return {kind: narrow if kind == "sliding_attention" else None for kind in sorted(set(kinds))}

@@ -29,6 +29,7 @@ from torch.nn import functional as F
 
 from vkinductor.llm.architectures import FULL, SLIDING, DecoderConfig
 from vkinductor.llm.errors import ModelError
+from vkinductor.llm.quantized import Embedding, QuantizedEmbedding
 from vkinductor.llm.rotary import Rotary, Rotation, rotate
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -53,8 +54,8 @@ class Weights(Protocol):
         """A linear layer with its bias, if it has one. `heads`: rows are that many heads, to be rotated by halves."""
         ...
 
-    def embedding(self, name: str, rows: int, columns: int) -> nn.Module:
-        """An embedding with the interface of quantized.QuantizedEmbedding."""
+    def embedding(self, name: str, rows: int, columns: int) -> Embedding | QuantizedEmbedding:
+        """An embedding, packed or not."""
         ...
 
     def vector(self, name: str, length: int) -> torch.Tensor:
@@ -263,9 +264,8 @@ class Decoder(nn.Module):
         self.generation_config = generation or GenerationConfig()
         size, words = config.hidden_size, config.vocab_size
         self.embedding = weights.embedding("token_embd", words, size)
-        self.positions: nn.Module | None = None
-        if not config.architecture.rotary:
-            self.positions = weights.embedding("position_embd", config.max_position_embeddings, size)
+        learned = not config.architecture.rotary
+        self.positions = weights.embedding("position_embd", config.max_position_embeddings, size) if learned else None
         self.rotary = nn.ModuleDict()
         for kind, rope in config.ropes.items():
             pairs = rope.width // 2

@@ -85,7 +85,7 @@ class FileWeights:
             layer.bias = nn.Parameter(bias, requires_grad=False)
         return layer
 
-    def embedding(self, name: str, rows: int, columns: int) -> nn.Module:
+    def embedding(self, name: str, rows: int, columns: int) -> Embedding | QuantizedEmbedding:
         """An embedding, packed if the file has it so."""
         self._require(f"{name}.weight", (rows, columns))
         weight, format = self.file.tensor(f"{name}.weight")

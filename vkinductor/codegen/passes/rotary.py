@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,8 @@ def heads_of(node: Any) -> Heads:
 
 def _slice(node: Any, start: int, end: int, step: int = 1) -> Any:
     """What ``node`` is elements start .. end - 1 of, along the last dimension; None for anything else."""
+    if is_call(node, operator.getitem):
+        return _piece(node, start, end) if step == 1 else None
     if not is_call(node, aten.slice.Tensor):
         return None
     inner, dim, first, last, by = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])[:5]
@@ -71,6 +74,20 @@ def _slice(node: Any, start: int, end: int, step: int = 1) -> Any:
         return None
     first, last = first or 0, whole if last is None or last > _END else min(last, whole)
     return inner if (first, last) == (start, min(end, whole)) else None
+
+
+def _piece(node: torch.fx.Node, start: int, end: int) -> Any:
+    """The same where ``node`` is one of the pieces that x is split into (``chunk`` is as well)."""
+    split, number = node.args
+    if not is_call(split, aten.split.Tensor, aten.split_with_sizes.default):
+        return None
+    inner, sizes, dim = (*split.args, 0)[:3]  # type: ignore[union-attr]
+    of = shape(inner) or ()
+    if not of or dim % len(of) != len(of) - 1:
+        return None
+    each = [sizes] * (number + 1) if isinstance(sizes, int) else list(sizes)  # type: ignore[operator]
+    first = sum(each[:number])
+    return inner if (first, min(first + each[number], of[-1])) == (start, end) else None  # type: ignore[index]
 
 
 def _turned(node: Any) -> tuple[Any, bool] | None:
