@@ -40,9 +40,15 @@ def neighbours(x: torch.Tensor) -> torch.Tensor:
     return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
 
 
+def chunks(x: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, turn: Any = turned) -> torch.Tensor:
     part, rest = x[..., : cos.shape[-1]], x[..., cos.shape[-1] :]
-    part = part * cos[:, None] + turn(part) * sin[:, None]
+    cos, sin = (cos[0], sin[0]) if turn is chunks else (cos[:, None], sin[:, None])
+    part = part * cos + turn(part) * sin
     return torch.cat((part, rest), -1) if rest.shape[-1] else part
 
 
@@ -125,6 +131,7 @@ def run(layer: Layer, **options: Any) -> int:
         {"rotary": 0, "window": 5},
         {"length": 2, "turn": neighbours, "mask": "padded", "window": 4},
         {"length": 3, "mask": "given"},
+        {"length": 2, "turn": chunks},
     ],
     ids=str,
 )

@@ -37,7 +37,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Rotation:
-    """cos and sin [B or 1, L, R], or with 1 at the heads' place as well; whether pairs are neighbours."""
+    """cos and sin [L, R] or [B or 1, L, R], or with 1 at the heads' place as well; whether pairs are neighbours."""
 
     cos: torch.fx.Node
     sin: torch.fx.Node
@@ -49,7 +49,10 @@ class Rotation:
         place = 2 if self.swapped else 1
 
         def flat(node: torch.fx.Node) -> torch.fx.Node:
-            return node if len(shape(node) or ()) == 3 else call(graph, aten.squeeze.dim, (node, place), node)
+            rank = len(shape(node) or ())
+            if rank == 2:
+                return call(graph, aten.unsqueeze.default, (node, 0), node)
+            return node if rank == 3 else call(graph, aten.squeeze.dim, (node, place), node)
 
         return flat(self.cos), flat(self.sin)
 
@@ -122,6 +125,8 @@ def _turned(node: Any) -> tuple[Any, bool] | None:
 def _is_table(node: Any, x: Any, place: int) -> bool:
     """Whether ``node`` can be cos or sin of ``x``: the same for all heads."""
     sizes, of = shape(node), shape(x)
+    if sizes is not None and len(sizes) == 2 and place == 1:
+        sizes = (1, 1, *sizes)
     return (
         sizes is not None
         and of is not None
@@ -135,7 +140,8 @@ def _is_table(node: Any, x: Any, place: int) -> bool:
 
 def _flat(node: Any, place: int) -> Any:
     """A table before it got a dimension for the heads."""
-    return node.args[0] if is_call(node, aten.unsqueeze.default) and node.args[1] % 4 == place else node
+    added = is_call(node, aten.unsqueeze.default) and len(shape(node) or ()) == 4
+    return node.args[0] if added and node.args[1] % 4 == place else node
 
 
 def _whole_rotation(node: Any, swapped: bool) -> tuple[Any, Rotation] | None:
