@@ -12,7 +12,7 @@ from vkinductor.templates.functions import _all_blocks, _blocks
 
 HEADER = (
     "#version 460\n#extension GL_EXT_shader_explicit_arithmetic_types : require\n"
-    "#extension GL_EXT_shader_16bit_storage : require\n"
+    "#extension GL_EXT_shader_16bit_storage : require\n#extension GL_EXT_control_flow_attributes : require\n"
 )
 ZERO = {"float": "0.0", "double": "0.0lf", "int": "0", "int64_t": "int64_t(0)"}
 

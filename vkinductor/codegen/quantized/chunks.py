@@ -26,27 +26,28 @@ class Chunk:
         return len(self.runs) * self.length
 
 
-# A word of four-bit pairs 16 apart: blocks of 32.
-_WORD = Chunk("(c >> 2) * 32 + (c & 3) * 4", (0, 16), 4, 1)
-# Eight neighbours.
-_EIGHT = Chunk("c * 8", (0,), 8, 1)
-# Of a block of 256, eight bytes of pairs 32 apart, or a word of two bits of weights 32 apart.
-_PAIRS = Chunk("(c >> 2) * 64 + (c & 3) * 8", (0, 32), 8, 2)
-_TWOS = Chunk("(c >> 3) * 128 + (c & 7) * 4", (0, 32, 64, 96), 4, 4)
+# Of blocks of 32, eight bytes of pairs 16 apart: the low halves have another summand than the high ones, or the same.
+_EIGHTS = Chunk("(c >> 1) * 32 + (c & 1) * 8", (0, 16), 8, 2)
+_ALIKE = Chunk("(c >> 1) * 32 + (c & 1) * 8", (0, 16), 8, 1)
+# Neighbours.
+_SIXTEEN = Chunk("c * 16", (0,), 16, 1)
+# Of a block of 256, sixteen bytes of pairs 32 apart, or eight bytes with two bits of weights 32 apart.
+_PAIRS = Chunk("(c >> 1) * 64 + (c & 1) * 16", (0, 32), 16, 2)
+_TWOS = Chunk("(c >> 2) * 128 + (c & 3) * 8", (0, 32, 64, 96), 8, 4)
 
 _CHUNKS = {
-    "Q4_0": _WORD,
-    "Q4_1": _WORD,
-    "Q5_0": _WORD,
-    "Q5_1": _WORD,
-    "Q8_0": _EIGHT,
+    "Q4_0": _EIGHTS,
+    "Q4_1": _EIGHTS,
+    "Q5_0": _ALIKE,
+    "Q5_1": _ALIKE,
+    "Q8_0": _SIXTEEN,
     "Q2_K": _TWOS,
     "Q3_K": _TWOS,
     "Q4_K": _PAIRS,
     "Q5_K": _PAIRS,
     "Q6_K": _TWOS,
-    "IQ4_NL": _WORD,
-    "IQ4_XS": _WORD,
+    "IQ4_NL": _ALIKE,
+    "IQ4_XS": _ALIKE,
 }
 
 

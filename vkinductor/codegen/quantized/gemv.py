@@ -33,6 +33,13 @@ from .operands import address
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Sums that an invocation keeps in registers.
 _MOST_SUMS = 64
+# Workgroups that fill a large GPU.
+_GROUPS = 256
+# From so many rows of weights on: lanes of a team at most, rows of weights a team, threads a workgroup; for one row of
+# x, the same with chunks of 32 weights, which take more registers, and for several.
+_ONE_ROW = ((16384, 32, 4, 32), (4096, 64, 2, 128), (0, 128, 2, 128))
+_ONE_ROW_WIDE = ((16384, 64, 4, 64), (0, 64, 2, 128))
+_ROWS = ((4096, 16, 4, 64), (0, 32, 2, 64))
 
 
 @dataclass(frozen=True)
@@ -86,15 +93,22 @@ def serves(x: TensorBox) -> bool:
     return x.get_dtype() in _DTYPES and V.graph.sizevars.statically_known_leq(rows, MOST_ROWS)
 
 
-def tile_of(info: DeviceInfo, m: int, n: int, chunks: int) -> QuantizedTile:
-    """The tile for ``m`` rows of x and ``n`` of weights of so many ``chunks``."""
+def tile_of(info: DeviceInfo, m: int, n: int, chunks: int, weights: int = 16) -> QuantizedTile:
+    """The tile for ``m`` rows of x and ``n`` of weights of so many ``chunks`` of ``weights``."""
     tile = _forced.get()
     if tile is not None:
         return tile
-    rows, loads, most = (4, 2, 64) if m < 4 else (2, 1, 32)
-    team = min(most, max(8, 1 << max(0, (chunks // loads).bit_length() - 1)))
-    threads = max(64, team)
-    while rows > 1 and n < 512 * rows * (threads // team):
+    # What an H200 did fastest with activations in float16, one after the other, at 2048 to 32000 rows of 2048 or 5632
+    # weights; several rows of x at 5632. Few outputs: a row of weights for more lanes, and more workgroups.
+    choices = _ROWS if m > 1 else _ONE_ROW if weights <= 16 else _ONE_ROW_WIDE
+    most, rows, threads = next(choice for first, *choice in choices if n >= first)
+    team = min(most, max(8, 1 << max(0, chunks.bit_length() - 1)))
+    loads = 2 if m == 1 and team >= 64 and chunks > team else 1
+    least = max(team, info.limits.subgroup_size)
+    threads = max(threads, least)
+    while threads > least and n < _GROUPS * rows * (threads // team):
+        threads //= 2
+    while rows > 1 and n < _GROUPS * rows * (threads // team):
         rows //= 2
     tile = QuantizedTile(threads, team, rows, loads)
     return tile if tile.fits(info, m) else QuantizedTile(32, 32, 1, 1)
@@ -106,11 +120,12 @@ def product(info: DeviceInfo, x: Any, weights: Any, entry: Packing, dtype: torch
     m = size_hint(size[0])
     if not isinstance(V.graph.sizevars.simplify(size[0]), (int, sympy.Integer)):
         m = 1 << (m - 1).bit_length()
-    n, chunks = size_hint(size[1]), size_hint(x.get_size()[1]) // chunk(entry).weights
+    n, weights_of = size_hint(size[1]), chunk(entry).weights
+    chunks = size_hint(x.get_size()[1]) // weights_of
     few = lanes.tile_of(info, m, n) if _forced.get() is None else None
-    plan: Any = functools.partial(_plan, tile=tile_of(info, m, n, chunks), entry=entry, tm=m)
+    plan: Any = functools.partial(_plan, tile=tile_of(info, m, n, chunks, weights_of), entry=entry, tm=m)
     if few is not None:
-        plan = functools.partial(lanes.plan, tile=few, entry=entry, tm=m)
+        plan = functools.partial(lanes.plan, tile=few, entry=entry)
     layout = FixedLayout(x.get_device(), dtype, size, FlexibleLayout.contiguous_strides(size))
     return TensorBox.create(VulkanTemplateBuffer(layout, [x, weights], plan, name="quantized_linear"))
 
@@ -140,6 +155,7 @@ def _plan(
         "cluster": cluster,
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
         "load": function(entry),
+        "defines": [] if dtype == torch.float32 else ["HALF_ACTIVATIONS"],
         "base": piece.base,
         "runs": piece.runs,
         "length": piece.length,

@@ -18,8 +18,8 @@ from ..types import glsl_type
 from .formats import UNIT, Packing
 from .operands import address
 
-# Sums of a lane; more of them no longer stay in the registers of a processor.
-_MOST_SUMS = 16
+# Rows of x and of weights that a lane multiplies: 16 sums stay in the registers of a processor, and what is written out
+# for more takes seconds to compile.
 _MOST_ROWS = 4
 # Workgroups that several processors share well.
 _GROUPS = 12
@@ -27,10 +27,16 @@ _GROUPS = 12
 
 @dataclass(frozen=True)
 class LanesTile:
-    """A subgroup of ``lanes`` a workgroup, ``rows`` rows of weights a lane."""
+    """A subgroup of ``lanes`` a workgroup, ``rows`` rows of weights a lane and ``tm`` of x."""
 
     lanes: int
     rows: int
+    tm: int
+
+
+def words_anywhere(info: DeviceInfo) -> list[str]:
+    """What to define for the library to load words that are not aligned, where the device is a processor."""
+    return ["WORDS_ANYWHERE"] if info.kind == "cpu" else []
 
 
 def tile_of(info: DeviceInfo, m: int, n: int) -> LanesTile | None:
@@ -43,10 +49,10 @@ def tile_of(info: DeviceInfo, m: int, n: int) -> LanesTile | None:
         return None
     if lanes < 4 or UNIT % lanes:
         return None
-    rows = max(1, min(_MOST_ROWS, _MOST_SUMS // m))
+    rows = _MOST_ROWS
     while rows > 1 and n < _GROUPS * lanes * rows:
         rows //= 2
-    return LanesTile(lanes, rows)
+    return LanesTile(lanes, rows, min(m, _MOST_ROWS))
 
 
 @dataclass(frozen=True)
@@ -60,27 +66,35 @@ class Fields:
     places: tuple[tuple[str, int, int], ...]
 
 
-def _halves(first: int, words: int, scale: str) -> Fields:
-    """Words of pairs 16 apart, from byte ``first``."""
-    loads = [f"const uint q{w}_{{r}} = Buffer_uint(w{{r}} + {first + 4 * w}ul).d[0];" for w in range(words)]
+def _words(first: int, count: int, flip: str = "") -> list[str]:
+    """Declarations of words q0 and on of a row, from byte ``first``: two by a load, since each load takes its time."""
+    lines = []
+    for w in range(0, count, 2):
+        lines.append(f"const uvec2 p{w}_{{r}} = unpack32(Buffer_uint64_t(w{{r}} + {first + 4 * w}ul).d[0]){flip};")
+        lines += [f"const uint q{w + i}_{{r}} = p{w}_{{r}}.{axis};" for i, axis in enumerate("xy")]
+    return lines
+
+
+def _scale(scale: str) -> list[str]:
+    return ["const vec2 head{r} = unpackHalf2x16(Buffer_uint(w{r}).d[0]);", f"const vec2 scale{{r}} = {scale};"]
+
+
+def _halves(first: int, scale: str) -> Fields:
+    """Four words of pairs 16 apart, from byte ``first``."""
     places = [(f"q{w}_{{r}}", 8 * b + half, 4) for half in (0, 4) for w in range(4) for b in range(4)]
-    return Fields((*loads, *_scale(scale)), tuple(places))
-
-
-def _scale(scale: str) -> tuple[str, ...]:
-    return ("const vec2 head{r} = unpackHalf2x16(Buffer_uint(w{r}).d[0]);", f"const vec2 scale{{r}} = {scale};")
+    return Fields((*_words(first, 4), *_scale(scale)), tuple(places))
 
 
 def _bytes() -> Fields:
-    loads = [f"const uint q{w}_{{r}} = Buffer_uint(w{{r}} + {2 + 4 * w}ul).d[0] ^ 0x80808080u;" for w in range(8)]
     places = [(f"q{w}_{{r}}", 8 * b, 8) for w in range(8) for b in range(4)]
-    return Fields((*loads, *_scale("vec2(head{r}.x, -128.0 * head{r}.x)")), tuple(places))
+    loads = (*_words(2, 8, " ^ 0x80808080u"), *_scale("vec2(head{r}.x, -128.0 * head{r}.x)"))
+    return Fields(loads, tuple(places))
 
 
 # Blocks may begin at any 2 bytes: processors load words from there.
 _FIELDS = {
-    "Q4_0": _halves(2, 4, "vec2(head{r}.x, -8.0 * head{r}.x)"),
-    "Q4_1": _halves(4, 4, "head{r}"),
+    "Q4_0": _halves(2, "vec2(head{r}.x, -8.0 * head{r}.x)"),
+    "Q4_1": _halves(4, "head{r}"),
     "Q8_0": _bytes(),
 }
 
@@ -114,8 +128,8 @@ def fields(entry: Packing, lanes: int) -> dict[str, Any]:
     }
 
 
-def plan(kernel: VulkanTemplateKernel, tile: LanesTile, entry: Packing, tm: int) -> tuple[str, dict[str, Any], Any]:
-    """The template for ``tm`` rows of x at a time, its context, and the number of workgroups."""
+def plan(kernel: VulkanTemplateKernel, tile: LanesTile, entry: Packing) -> tuple[str, dict[str, Any], Any]:
+    """The template, its context, and the number of workgroups."""
     rows, k = kernel.inputs[0].get_size()
     n = kernel.inputs[1].get_size()[0]
     x = glsl_type(kernel.inputs[0].get_dtype())
@@ -123,7 +137,7 @@ def plan(kernel: VulkanTemplateKernel, tile: LanesTile, entry: Packing, tm: int)
     values = {
         "lanes": tile.lanes,
         "rows": tile.rows,
-        "tm": tm,
+        "tm": tile.tm,
         "m": kernel.size(rows),
         "n": kernel.size(n),
         "k": kernel.size(k),
@@ -134,6 +148,7 @@ def plan(kernel: VulkanTemplateKernel, tile: LanesTile, entry: Packing, tm: int)
         "w_address": w_address,
         "w_stride": w_stride,
         "subgroup_size": tile.lanes,
+        "defines": words_anywhere(kernel.device_info),
         **fields(entry, tile.lanes),
     }
-    return "gemv_quantized_lanes.glsl.jinja", values, ceildiv(rows, tm) * ceildiv(n, tile.lanes * tile.rows)
+    return "gemv_quantized_lanes.glsl.jinja", values, ceildiv(rows, tile.tm) * ceildiv(n, tile.lanes * tile.rows)

@@ -16,7 +16,7 @@ from vkinductor.runtime import context
 
 from .. import gemm
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
-from . import gemv
+from . import gemv, lanes
 from .formats import UNIT, Packing, packing
 from .operands import address, flat, rows_of_blocks
 
@@ -24,6 +24,8 @@ aten = torch.ops.aten
 
 # Invocations a workgroup of the kernel that only dequantises.
 _THREADS = 64
+# 32-bit words of a store, by kind of device: a CPU driver stores the parts of a vector one after the other.
+_WORDS = {"cpu": 2}
 _PAIRS = {torch.float16: "vk_f32_to_f16_pair", torch.bfloat16: "vk_f32_to_bf16_pair", torch.float32: ""}
 
 
@@ -43,6 +45,8 @@ def _plan(kernel: VulkanTemplateKernel, entry: Packing) -> tuple[str, dict[str, 
         "destination": name,
         "nbytes": dtype.itemsize,
         "pair": _PAIRS[dtype],
+        "words": _WORDS.get(kernel.device_info.kind, 4),
+        "defines": lanes.words_anywhere(kernel.device_info),
     }
     return "dequantize.glsl.jinja", values, ceildiv(rows * FloorDiv(columns, UNIT), _THREADS)
 

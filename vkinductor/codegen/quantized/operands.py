@@ -29,7 +29,7 @@ def rows_of_blocks(x: TensorBox, packing: Packing) -> Any:
     """``x`` [rows, bytes] in memory, each row in one piece at a multiple of the format's alignment."""
     operand = laid_out(x)
     if not _is_aligned(operand, packing.alignment):
-        operand = ir.ExternKernel.copy_input(operand)
+        operand = laid_out(ir.ExternKernel.copy_input(operand))
     return operand
 
 

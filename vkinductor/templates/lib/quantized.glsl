@@ -4,10 +4,14 @@
 // at most 16. Layouts are those of ggml's block structures. Products of a half's 11 bits and small integers are exact in
 // 24 bits, so that contraction changes nothing; `precise` stands where one is not.
 
-// 32 bits at a multiple of 2 bytes, halves `i` and i + 1 from there.
+// 32 bits at a multiple of 2 bytes, halves `i` and i + 1 from there. A CPU loads words from anywhere (WORDS_ANYWHERE).
 uint vk_block_word(uint64_t address, int i) {
+#ifdef WORDS_ANYWHERE
+    return Buffer_uint(address + uint64_t(2 * i)).d[0];
+#else
     Buffer_uint16_t halves = Buffer_uint16_t(address);
     return uint(halves.d[i]) | uint(halves.d[i + 1]) << 16;
+#endif
 }
 
 float vk_block_half(uint64_t address) {
@@ -143,6 +147,12 @@ vec2 vk_scale_min_k(uvec4 head, int part) {
         m = ((both >> 4) & 15u) | ((m >> 2) & 48u);
     }
     return scale * vec2(float(int(s & 63u)), float(int(m & 63u)));
+}
+
+// Scales of parts `part` (even) and part + 1, then their minima.
+vec4 vk_scales_min_k(uvec4 head, int part) {
+    vec2 a = vk_scale_min_k(head, part), b = vk_scale_min_k(head, part + 1);
+    return vec4(a.x, b.x, a.y, b.y);
 }
 
 // Those 16 bytes, then 128: weight 64 g + l in the low half of byte 32 g + l, weight 64 g + 32 + l in the high one.
