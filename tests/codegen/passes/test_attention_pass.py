@@ -47,7 +47,7 @@ def chunks(x: torch.Tensor) -> torch.Tensor:
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, turn: Any = turned) -> torch.Tensor:
     part, rest = x[..., : cos.shape[-1]], x[..., cos.shape[-1] :]
-    cos, sin = (cos[0], sin[0]) if turn is chunks else (cos[:, None], sin[:, None])
+    cos, sin = (t if t.dim() == 2 else t[:, None] for t in (cos, sin))
     part = part * cos + turn(part) * sin
     return torch.cat((part, rest), -1) if rest.shape[-1] else part
 
@@ -68,7 +68,8 @@ class Layer:
         self.window, self.mask, self.only_q = window, mask, only_q
         width = rotary or WIDTH
         angles = (9 + torch.arange(length))[:, None] * torch.rand(width // 2)
-        angles = torch.cat((angles, angles), -1)[None]
+        angles = torch.cat((angles, angles), -1)
+        angles = angles if turn is chunks else angles[None]
         self.arguments = [
             torch.randn(2, length, SIZE), *(torch.randn(SIZE, n * WIDTH) * 0.2 for n in (HEADS, GROUPS, GROUPS)),
             *(torch.randn(2, GROUPS, KEYS, WIDTH) for _ in range(2)), torch.tensor([9]), angles.cos(), angles.sin(),
