@@ -59,3 +59,51 @@ def test_progress_goes_to_stderr(model_directory, capsys):
 def test_too_many_tokens(model_directory, capsys):
     assert generate(model_directory, "--device", "cpu", "--tokens", "1000") == 1
     assert "error: the prompt's 3 tokens and 1000 new ones exceed the context of 256" in capsys.readouterr().err
+
+
+def test_stream_ends_at_a_stop_and_prints_the_text_once(model_directory, capsys):
+    eager = ("--device", "cpu", "--no-check")
+    assert generate(model_directory, *eager, "--json", "-") == 0
+    words = json.loads(capsys.readouterr().out)["text"].split()
+    stop = next(word for word in words[1:] if word not in words[: words.index(word)] and word != words[0])
+    assert generate(model_directory, *eager, "--stream", "--stop", stop, "--steps-per-submit", "3") == 0
+    printed = capsys.readouterr().out
+    assert printed.split("model:")[0].split() == words[: words.index(stop)]
+
+
+def test_draws_follow_the_seed_and_are_not_compared(model_directory, capsys):
+    options = (
+        "--device",
+        "cpu",
+        "--temperature",
+        "0.9",
+        "--top-k",
+        "50",
+        "--top-p",
+        "0.9",
+        "--seed",
+        "4",
+        "--json",
+        "-",
+    )
+    reports = []
+    for _ in range(2):
+        assert generate(model_directory, *options) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+    assert reports[0]["tokens"] == reports[1]["tokens"]
+    assert reports[0]["equal_tokens"] is None
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--temperature", "-1"), "temperature"),
+        (("--top-p", "0"), "top_p"),
+        (("--tokens", "0"), "tokens"),
+        (("--steps-per-submit", "0"), "steps-per-submit"),
+        (("--stop", ""), "--stop"),
+    ],
+)
+def test_options_out_of_range(model_directory, capsys, option, message):
+    assert generate(model_directory, "--device", "cpu", *option) == 1
+    assert message in capsys.readouterr().err

@@ -71,7 +71,7 @@ class StaticKVCache(Cache):
         )
 
     def attention_mask(self, slots: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
-        """What tokens at `slots` (int64, (tokens,)) see of the cache: bool, (batch, 1, tokens, length), true where seen.
+        """What tokens at `slots` (int64, (tokens,)) see: bool, (batch or 1, 1, tokens, length), true where seen.
 
         A dict of those by kind where the model's layers are of several. Models take masks of four dimensions as they
         are, which keeps every other way of making one out of the graph.

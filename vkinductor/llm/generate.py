@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from vkinductor.llm.detokenizer import Detokenizer
 from vkinductor.llm.errors import UnknownOptionError
 from vkinductor.llm.generator import CACHE_GRANULE, WARM_UP_TOKENS, Generator, check_length
-from vkinductor.llm.prompts import Message, decode, encode
+from vkinductor.llm.prompts import Message, encode
 from vkinductor.llm.reports import CompileReport, Generation
 from vkinductor.llm.sampling import SamplingOptions
 from vkinductor.llm.step import cache_argument
+from vkinductor.llm.text import pieces
 
 __all__ = [
     "CACHE_GRANULE",
@@ -105,12 +105,8 @@ def stream(
 def _pieces(
     generator: Generator, tokenizer: Any, tokens: Sequence[int], options: SamplingOptions, steps: int | None
 ) -> Iterator[str]:
-    detokenizer = Detokenizer(lambda ids: decode(tokenizer, ids))
-    for row in generator.stream([tokens], options, steps=steps):
-        if row[0] is not None and (piece := detokenizer.push(row[0])):
-            yield piece
-    if rest := detokenizer.flush():
-        yield rest
+    rows = generator.stream([tokens], options, steps=steps)
+    return pieces(tokenizer, (token for (token,) in rows if token is not None))
 
 
 class _Kept(dict[Any, Generator]):

@@ -22,7 +22,7 @@ def encode(tokenizer: Any, prompt: str | Sequence[int] | Sequence[Message]) -> l
         prompt = [{"role": "user", "content": prompt}]
     if prompt and isinstance(prompt[0], Mapping):
         return encode_conversation(tokenizer, prompt)  # type: ignore[arg-type]
-    return [int(token) for token in prompt]  # type: ignore[call-overload]
+    return [int(token) for token in prompt]  # type: ignore[arg-type]
 
 
 def encode_conversation(tokenizer: Any, messages: Sequence[Message]) -> list[int]:

@@ -78,7 +78,9 @@ def cache_bytes_per_slot(cache: Any) -> int:
     return sum((layer.keys.nbytes + layer.values.nbytes) // cache.length for layer in cache.layers)
 
 
-def counts_between(before: dict[str, Any], after: dict[str, Any], steps: int) -> tuple[dict[str, float], dict[str, int]]:
+def counts_between(
+    before: dict[str, Any], after: dict[str, Any], steps: int
+) -> tuple[dict[str, float], dict[str, int]]:
     """Each counter's growth a step between two snapshots, and the growth of each operator's fallback count."""
     steps = max(steps, 1)
     per_token = {name: (after[name] - before[name]) / steps for name in after if isinstance(after[name], int)}
