@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from vkinductor.llm.detokenizer import Detokenizer
 from vkinductor.llm.engine import Engine
+from vkinductor.llm.stops import StopMatcher
 from vkinductor.serve.jobs import Finished, FinishReason, Job, Piece
-from vkinductor.serve.stops import StopMatcher
 
 
 def generate(engine: Engine, decode: Callable[[Sequence[int]], str], job: Job) -> Iterator[Piece | Finished]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vkinductor.serve.stops import StopMatcher
+from vkinductor.llm.stops import StopMatcher
 
 
 def run(pieces, stops):
