@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator as Generator_
 from contextlib import contextmanager
 from typing import Any
 
@@ -131,7 +132,7 @@ class Generator:
         *,
         steps: int | None = None,
         cancelled: Callable[[], bool] = never,
-    ) -> Iterator[Tokens]:
+    ) -> Generator_[Tokens, None, None]:
         """The next token of each sequence, step by step; None for one that has ended. `last` is set at the end.
 
         At most `batch` prompts. A sequence ends before a token of `options.stop`; the stream ends with the last of
@@ -145,7 +146,7 @@ class Generator:
 
     def _stream(
         self, prompts: Sequence[Row], options: SamplingOptions, steps: int | None, cancelled: Callable[[], bool]
-    ) -> Iterator[Tokens]:
+    ) -> Generator_[Tokens, None, None]:
         length, stop = max(map(len, prompts)), frozenset(options.stop)
         produced: list[list[int]] = [[] for _ in prompts]
         running = [True] * len(prompts)

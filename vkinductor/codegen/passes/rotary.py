@@ -81,16 +81,17 @@ def _slice(node: Any, start: int, end: int, step: int = 1) -> Any:
 
 def _piece(node: torch.fx.Node, start: int, end: int) -> Any:
     """The same where ``node`` is one of the pieces that x is split into (``chunk`` is as well)."""
-    split, number = node.args
+    split: Any = node.args[0]
+    number: Any = node.args[1]
     if not is_call(split, aten.split.Tensor, aten.split_with_sizes.default):
         return None
-    inner, sizes, dim = (*split.args, 0)[:3]  # type: ignore[union-attr]
+    inner, sizes, dim = (*split.args, 0)[:3]
     of = shape(inner) or ()
     if not of or dim % len(of) != len(of) - 1:
         return None
-    each = [sizes] * (number + 1) if isinstance(sizes, int) else list(sizes)  # type: ignore[operator]
+    each = [sizes] * (number + 1) if isinstance(sizes, int) else list(sizes)
     first = sum(each[:number])
-    return inner if (first, min(first + each[number], of[-1])) == (start, end) else None  # type: ignore[index]
+    return inner if (first, min(first + each[number], of[-1])) == (start, end) else None
 
 
 def _turned(node: Any) -> tuple[Any, bool] | None:
