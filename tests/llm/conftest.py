@@ -30,7 +30,7 @@ def tiny_config(**changes):
     return LlamaConfig(**{**values, **changes})
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_llama():
     """A function of changes to the configuration that gives a random model, the same each time."""
     from transformers import LlamaForCausalLM

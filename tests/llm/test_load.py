@@ -6,7 +6,6 @@ import socket
 
 import pytest
 import torch
-from conftest import tiny_config
 from gguf_writing import Q, write
 
 from vkinductor.llm import architectures, load
@@ -125,10 +124,7 @@ def test_unknown_dtype():
 
 
 @pytest.fixture(scope="module")
-def packed_file(tmp_path_factory):
-    from transformers import LlamaForCausalLM
-
-    torch.manual_seed(0)
+def packed_file(tmp_path_factory, tiny_llama):
     path = tmp_path_factory.mktemp("packed") / "tiny.gguf"
     keys = {
         "attention.head_count_kv": 2,
@@ -138,7 +134,7 @@ def packed_file(tmp_path_factory):
         "rope.freq_base": 10000.0,
         "vocab_size": 101,
     }
-    write(path, "llama", LlamaForCausalLM(tiny_config()).eval(), keys, [Q.Q4_0, Q.Q8_0])
+    write(path, "llama", tiny_llama(), keys, [Q.Q4_0, Q.Q8_0])
     return path
 
 

@@ -40,6 +40,11 @@ def neighbours(x: torch.Tensor) -> torch.Tensor:
     return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
 
 
+def named(options: dict[str, Any]) -> str:
+    """The same in each process: a function's own text has its address."""
+    return ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in options.items())
+
+
 def chunks(x: torch.Tensor) -> torch.Tensor:
     first, second = x.chunk(2, -1)
     return torch.cat((-second, first), -1)
@@ -134,7 +139,7 @@ def run(layer: Layer, **options: Any) -> int:
         {"length": 3, "mask": "given"},
         {"length": 2, "turn": chunks},
     ],
-    ids=str,
+    ids=named,
 )
 def test_what_matches(matches, options):
     kernels = run(Layer(**options))

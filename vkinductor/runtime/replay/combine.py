@@ -38,6 +38,8 @@ _LOCAL_SIZE = re.compile(r"^layout\(local_size_x = (\d+)\) in;$", re.M)
 _EXTENSION = re.compile(r"^#extension (\w+) : require$", re.M)
 _MODES = re.compile(r"^spirv_execution_mode\(.*\);$", re.M)
 _BUFFER = re.compile(r"^layout\(buffer_reference[^)]*\) buffer Buffer_\w+ \{.*\};$", re.M)
+# What workgroups hand each other: only memory that is not private to an invocation obeys the fences at a meeting.
+_SHARED = re.compile(r"^(layout\(buffer_reference[^)]*\)) buffer\b", re.M)
 _DEFINE = re.compile(r"^\s*#define (\w+)", re.M)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _NAMES = (
@@ -77,11 +79,16 @@ def common_size(sources: Sequence[KernelSource]) -> int:
     if len(bound) > 1:
         named = ", ".join(f"{size} ({name})" for size, name in sorted(bound.items()))
         raise NotCombined(f"workgroups of different sizes: {named}")
-    if len({s.subgroup_size for s in sources if not is_free(s)}) > 1:
+    if len(_subgroups(sources)) > 1:
         raise NotCombined("kernels for different subgroup sizes")
     if any(s.specialization for s in sources):
         raise NotCombined("kernels with specialization constants")
     return next(iter(bound)) if bound else max(map(local_size, sources))
+
+
+def _subgroups(sources: Sequence[KernelSource]) -> set[int]:
+    """The subgroup sizes that some of ``sources`` need; the others take any."""
+    return {s.subgroup_size for s in sources if s.subgroup_size is not None and not is_free(s)}
 
 
 def combined(sources: Sequence[KernelSource]) -> KernelSource:
@@ -100,7 +107,7 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
         extensions.update(dict.fromkeys(_EXTENSION.findall(text)))
         modes.update(dict.fromkeys(_MODES.findall(text)))
         buffers.update(dict.fromkeys(_BUFFER.findall(text)))
-        bodies.append(_function(source, number, size))
+        bodies.append(_SHARED.sub(r"\1 nonprivate buffer", _function(source, number, size)))
     cases = "".join(
         f"        case {number}u:\n"
         + (f"            vk_args_block_k{number} = VkArgsBlock_k{number}(step.args);\n" if source.layout.fields else "")
@@ -110,20 +117,20 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
     parts = [
         "#version 460",
         *(f"#extension {name} : require" for name in extensions),
+        "#pragma use_vulkan_memory_model",
         *modes,
         LAYOUT.glsl(inline=True),
-        *buffers,
+        *(_SHARED.sub(r"\1 nonprivate buffer", declaration) for declaration in buffers),
         f"layout(local_size_x = {size}) in;",
         "uvec3 vk_group_id, vk_group_count, vk_local_id;",
         *bodies,
         _MAIN.replace("CASES", cases).replace("FETCHERS", f"{_FETCHERS if size > _FETCHERS else 0}u"),
     ]
-    fixed = next((s for s in sources if not is_free(s)), sources[0])
     return KernelSource(
         f"persistent_{sources[0].name}",
         "\n".join(parts),
         LAYOUT,
-        subgroup_size=fixed.subgroup_size,
+        subgroup_size=next(iter(_subgroups(sources)), None),
         full_subgroups=any(s.full_subgroups for s in sources),
     )
 
@@ -235,10 +242,10 @@ void vk_fetch(const uint64_t address, const uint bytes) {
 // All workgroups of the grid meet. false: one of them did not come in time.
 bool vk_meet(const uint meetings, const uint64_t fetched, const uint bytes) {
     VkControl control = VkControl(ARG.control);
-    memoryBarrierBuffer();
+    memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelease | gl_SemanticsMakeAvailable);
     barrier();
     if (gl_LocalInvocationID.x == 0u) {
-        atomicAdd(control.arrived, 1u);
+        atomicAdd(control.arrived, 1u, gl_ScopeDevice, gl_StorageSemanticsNone, gl_SemanticsRelaxed);
         uint polls = 0u;
         while (atomicLoad(control.arrived, gl_ScopeDevice, gl_StorageSemanticsNone, gl_SemanticsRelaxed) <
                meetings * gl_NumWorkGroups.x && polls < ARG.polls) {
@@ -248,7 +255,7 @@ bool vk_meet(const uint meetings, const uint64_t fetched, const uint bytes) {
             atomicOr(control.failed, 1u);
         }
         // One invocation empties the cache of all that share it.
-        memoryBarrierBuffer();
+        memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquire | gl_SemanticsMakeVisible);
         vk_gave_up = uint(polls >= ARG.polls);
     }
     if (gl_LocalInvocationID.x >= FETCHERS) {

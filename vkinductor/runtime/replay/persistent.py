@@ -37,7 +37,7 @@ _POLLS, _TRIAL_POLLS = 1 << 21, 1 << 14
 _PER_UNIT = (4, 3, 2, 1)
 _SECTOR = 32
 # Bytes of the next step's weights that are fetched while workgroups wait for each other.
-_FETCHED = {"discrete": 12 << 20, "integrated": 1 << 20}
+_FETCHED = {"discrete": 8 << 20, "integrated": 1 << 20}
 
 
 class ProgramFailedError(VulkanError):
@@ -56,6 +56,9 @@ class PersistentProgram(Program):
         sources = [step.pipeline.source.with_argument_block() for step in steps]
         kinds = list(dict.fromkeys(sources))
         self._kinds = [kinds.index(source) for source in sources]
+        features = device.info.features
+        if not (features.vulkan_memory_model and features.vulkan_memory_model_device_scope):
+            raise NotCombined("the device has no memory model that orders what its workgroups hand each other")
         if stream_limit := device.stream.program_dispatches:
             raise NotCombined(f"a watchdog allows {stream_limit} dispatches at a time")
         try:
