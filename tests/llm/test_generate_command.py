@@ -65,7 +65,7 @@ def test_stream_ends_at_a_stop_and_prints_the_text_once(model_directory, capsys)
     eager = ("--device", "cpu", "--no-check")
     assert generate(model_directory, *eager, "--json", "-") == 0
     words = json.loads(capsys.readouterr().out)["text"].split()
-    stop = next(word for word in words[1:] if word not in words[: words.index(word)] and word != words[0])
+    stop = next((word for word in words[1:] if word != words[0]), words[0])
     assert generate(model_directory, *eager, "--stream", "--stop", stop, "--steps-per-submit", "3") == 0
     printed = capsys.readouterr().out
     assert printed.split("model:")[0].split() == words[: words.index(stop)]
