@@ -10,25 +10,15 @@ import torch
 import torch.nn.functional as F
 
 import vkinductor
-from vkinductor.codegen import passes
 from vkinductor.device import attention
 
 HEADS, GROUPS, WIDTH, KEYS, SIZE = 4, 2, 16, 64, 32
 
 
-@pytest.fixture
-def matches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[passes.Match]]:
-    """What the passes have found since the test began; attention stays whole."""
-    found: list[passes.Match] = []
-    original = passes.run
-
-    def run(module: torch.fx.GraphModule) -> None:
-        original(module)
-        found.extend(module.meta[passes.MATCHES])
-
-    monkeypatch.setattr(passes, "run", run)
+@pytest.fixture(autouse=True)
+def whole() -> Iterator[None]:
     with attention.whole(), torch.no_grad():
-        yield found
+        yield
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:

@@ -46,22 +46,8 @@ def as_on_a_gpu() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[passes.Match]:
-    """What the passes find from now on."""
-    matches: list[passes.Match] = []
-    original = passes.run
-
-    def run(module: torch.fx.GraphModule) -> None:
-        original(module)
-        matches.extend(module.meta[passes.MATCHES])
-
-    monkeypatch.setattr(passes, "run", run)
-    return matches
-
-
-def replaced(found: list[passes.Match]) -> list[str]:
-    return [match.pattern for match in found if not match.missed]
+def replaced(matches: list[passes.Match]) -> list[str]:
+    return [match.pattern for match in matches if not match.missed]
 
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
@@ -86,26 +72,26 @@ def hold(model: Callable[..., Any], *inputs: Tensor, **options: Any) -> tuple[An
 
 
 @pytest.mark.parametrize(("dtype", "rows"), [(torch.float16, 1), (torch.bfloat16, 3), (torch.float32, 8)], ids=str)
-def test_a_layer(found, dtype, rows):
+def test_a_layer(matches, dtype, rows):
     # Norm + q, k, v; the sum; o + residual; norm + gate, up + silu; down + residual.
     _, launches = hold(Block(), torch.randn(rows, 1, 64, dtype=dtype))
-    assert replaced(found) == ["RMSNorm + 3 linear", "RMSNorm + 2 linear + silu gate"]
+    assert replaced(matches) == ["RMSNorm + 3 linear", "RMSNorm + 2 linear + silu gate"]
     assert launches <= 6
 
 
-def test_biases(found):
+def test_biases(matches):
     _, launches = hold(Block(bias=True), torch.randn(2, 1, 64))
-    assert replaced(found)[0] == "RMSNorm + 3 linear"
+    assert replaced(matches)[0] == "RMSNorm + 3 linear"
     assert launches <= 6
 
 
-def test_rows_that_vary_or_are_many_stay(found):
+def test_rows_that_vary_or_are_many_stay(matches):
     hold(Block(), torch.randn(1, 9, 64))
-    assert not replaced(found)
-    assert "9 rows" in found[0].missed
+    assert not replaced(matches)
+    assert "9 rows" in matches[0].missed
     hold(Block(), torch.randn(1, 5, 64), dynamic=True)
-    assert not replaced(found)
-    assert "varies" in found[-1].missed
+    assert not replaced(matches)
+    assert "varies" in matches[-1].missed
 
 
 class Gated(nn.Module):
@@ -130,13 +116,13 @@ ACTIVATIONS = {
 
 
 @pytest.mark.parametrize(("name", "swapped"), [(n, n == "gelu") for n in ACTIVATIONS], ids=str)
-def test_halves_of_one_weight(found, name, swapped):
+def test_halves_of_one_weight(matches, name, swapped):
     _, launches = hold(Gated(ACTIVATIONS[name], swapped), torch.randn(1, 3, 48))
-    assert replaced(found) == [f"LayerNorm + linear + {name} gate"]
+    assert replaced(matches) == [f"LayerNorm + linear + {name} gate"]
     assert launches == 1
 
 
-def test_one_more_than_the_gain(found):
+def test_one_more_than_the_gain(matches):
     class Head(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -148,61 +134,61 @@ def test_one_more_than_the_gain(found):
             return self.head((wide * (1.0 + self.gain.float())).type_as(x))
 
     _, launches = hold(Head(), torch.randn(2, 40, dtype=torch.float16))
-    assert replaced(found) == ["RMSNorm + linear"]
+    assert replaced(matches) == ["RMSNorm + linear"]
     assert launches == 1
 
 
-def test_torch_rms_norm(found):
+def test_torch_rms_norm(matches):
     def f(x: Tensor, gain: Tensor, w: Tensor) -> Tensor:
         return F.linear(F.rms_norm(x, (32,), gain, 1e-5), w)
 
     hold(f, torch.randn(1, 32), torch.rand(32), torch.randn(6, 32))
-    assert replaced(found) == ["RMSNorm + linear"]
+    assert replaced(matches) == ["RMSNorm + linear"]
 
 
-def test_normalized_rows_that_are_used_elsewhere(found):
+def test_normalized_rows_that_are_used_elsewhere(matches):
     def f(x: Tensor, gain: Tensor, a: Tensor, b: Tensor) -> Tensor:
         h = rms_norm(x, gain)
         return torch.cat([F.linear(h, a), F.linear(h, b), h], -1)
 
     hold(f, torch.randn(2, 32), torch.rand(32), torch.randn(6, 32), torch.randn(5, 32))
-    assert replaced(found) == ["2 linear"]
-    assert any("uses the normalized rows as well" in match.missed for match in found)
+    assert replaced(matches) == ["2 linear"]
+    assert any("uses the normalized rows as well" in match.missed for match in matches)
 
 
-def test_results_that_are_used_elsewhere_are_no_gate(found):
+def test_results_that_are_used_elsewhere_are_no_gate(matches):
     def f(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         first = F.linear(x, a)
         return torch.cat([F.silu(first) * F.linear(x, b), first], -1)
 
     hold(f, torch.randn(2, 32), torch.randn(6, 32), torch.randn(6, 32))
-    assert replaced(found) == ["2 linear"]
+    assert replaced(matches) == ["2 linear"]
 
 
-def test_another_activation_is_no_gate(found):
+def test_another_activation_is_no_gate(matches):
     def f(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return F.softplus(F.linear(x, a)) * F.linear(x, b)
 
     hold(f, torch.randn(2, 32), torch.randn(6, 32), torch.randn(6, 32))
-    assert replaced(found) == ["2 linear"]
+    assert replaced(matches) == ["2 linear"]
 
 
-def test_one_layer_alone_and_other_layouts_stay(found):
+def test_one_layer_alone_and_other_layouts_stay(matches):
     def f(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return F.linear(x, a) + (x * 2) @ b
 
     hold(f, torch.randn(2, 32), torch.randn(6, 32), torch.randn(32, 6))
-    assert not found
+    assert not matches
 
 
-def test_one_weight_for_both(found):
+def test_one_weight_for_both(matches):
     def f(x: Tensor, w: Tensor) -> Tensor:
         return F.silu(F.linear(x, w)) * F.linear(x * 1.0, w.clone()) + F.linear(x, w).sum(-1, keepdim=True)
 
     hold(f, torch.randn(1, 32), torch.randn(6, 32))
 
 
-def test_training_keeps_what_is_saved(found):
+def test_training_keeps_what_is_saved(matches):
     model, x = Block(), torch.randn(2, 1, 64)
     want = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
     ours = Block().to("vulkan")
@@ -221,14 +207,14 @@ def test_explain_names_what_matched_and_what_did_not():
     assert "9 rows" in text
 
 
-def test_processors_keep_kernels_of_single_weights(found):
+def test_processors_keep_kernels_of_single_weights(matches):
     with heuristics.override(fused_linears=None):
         hold(Block(), torch.randn(1, 1, 64))
-    assert not replaced(found)
-    assert "processor" in found[0].missed
+    assert not replaced(matches)
+    assert "processor" in matches[0].missed
 
 
-def test_blocks(found):
+def test_blocks(matches):
     gguf = pytest.importorskip("gguf")
     numbers = {"Q4_0": 2, "Q8_0": 8}
 
@@ -253,7 +239,7 @@ def test_blocks(found):
     given = [x.to("vulkan"), gain.to("vulkan"), {k: v.to("vulkan") for k, v in weights.items()}]
     call = torch.compile(ours, backend="vulkan", fullgraph=True)
     torch.testing.assert_close(call(*given).cpu(), want, rtol=1e-4, atol=1e-4)
-    assert replaced(found) == ["RMSNorm + 2 linear", "RMSNorm + 2 linear + silu gate"]
+    assert replaced(matches) == ["RMSNorm + 2 linear", "RMSNorm + 2 linear + silu gate"]
     vkinductor.reset_stats()
     call(*given)
     # Those two, q * k + x, and down with what is added to it.

@@ -19,10 +19,11 @@ from vkinductor.device.attention import attention
 from vkinductor.device.attention_step import attention_step
 from vkinductor.runtime import context
 
+from .making import call, evaluated, kept_meta
 from .match import Match
+from .nodes import aten, is_call, shape, value
 from .positions import Residue, sum_of, visible
 from .rotary import Heads, Norm, Rotation, heads_of, norm_of, rotation_of
-from .steps import aten, call, evaluated, is_call, kept_meta, shape, value
 
 PATTERN = "attention step"
 

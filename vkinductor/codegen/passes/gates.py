@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -23,8 +24,12 @@ _POINTWISE = frozenset(
     )
 )  # fmt: skip
 _MOST_OPERATORS = 24
-# Where functions are compared.
-_POINTS = torch.linspace(-7, 7, 113, dtype=torch.float64)
+
+
+@functools.cache
+def _points() -> torch.Tensor:
+    """Where functions are compared."""
+    return torch.linspace(-7, 7, 113, dtype=torch.float64, device="cpu")
 
 
 def activation(node: Node, leaves: dict[Node, Any]) -> tuple[str, Node, set[Node]] | None:
@@ -46,9 +51,10 @@ def activation(node: Node, leaves: dict[Node, Any]) -> tuple[str, Node, set[Node
     if len(found) != 1 or not inside:
         return None
     leaf = found.pop()
-    result = _evaluate(node, {leaf: _POINTS})
+    points = _points()
+    result = _evaluate(node, {leaf: points})
     for name, function in GATES.items():
-        if torch.allclose(result, function(_POINTS), rtol=1e-6, atol=1e-9):
+        if torch.allclose(result, function(points), rtol=1e-6, atol=1e-9):
             return name, leaf, inside
     return None
 

@@ -20,6 +20,7 @@ from vkinductor.runtime import context
 from .. import heuristics
 from .gates import activation
 from .linears import Linear, linears
+from .making import call
 from .match import Match
 from .nodes import behind, part_of, sizes, uses, value
 from .norms import Norm, norm_of
@@ -223,11 +224,7 @@ class _Maker:
 
     def __call__(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         with self.graph.inserting_before(self.anchor):
-            node = self.graph.call_function(target, args, kwargs)
-        node.meta.update({k: v for k, v in self.anchor.meta.items() if k in _ORIGIN})
-        given, named = torch.fx.map_arg((args, kwargs), value)
-        node.meta["val"] = target(*given, **named)
-        return node
+            return call(self.graph, target, args, self.anchor, kwargs)
 
     def shaped(self, node: Node, shape: Any) -> Node:
         """``node`` as a tensor of ``shape``."""
@@ -238,7 +235,3 @@ class _Maker:
     def rows(self, node: Node, start: int, end: int) -> Node:
         """Rows of ``node``."""
         return self(aten.slice.Tensor, node, 0, start, end)
-
-
-# What a node keeps of the one it stands for.
-_ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_aten", "from_node", "seq_nr")

@@ -11,7 +11,9 @@ import torch
 from torch.fx import Node
 
 aten = torch.ops.aten
-CAST = torch.ops.prims.convert_element_type.default
+prims = torch.ops.prims
+
+CASTS = (prims.convert_element_type.default, aten._to_copy.default)
 
 # Operators that give the elements of their first argument in order, if there are as many.
 _VIEWS = frozenset(
@@ -28,25 +30,45 @@ _STRIDED = _VIEWS - {aten.clone.default, aten.reshape.default} | {
 }  # fmt: skip
 
 
-def value(node: Any) -> torch.Tensor:
-    """The fake tensor of a node."""
-    return node.meta["val"]
+def value(node: Any) -> Any:
+    """The fake tensor of a node, None for anything else."""
+    found = node.meta.get("val") if isinstance(node, Node) else None
+    return found if isinstance(found, torch.Tensor) else None
 
 
 def is_tensor(node: Any) -> bool:
     """Whether ``node`` is a node with one tensor."""
-    return isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor)
+    return value(node) is not None
 
 
-def sizes(node: Node) -> tuple[int, ...] | None:
-    """The shape of a node's tensor if all of it is known."""
-    shape = tuple(value(node).shape)
-    return shape if all(isinstance(s, int) for s in shape) else None
+def is_call(node: Any, *targets: Any) -> bool:
+    """Whether a node calls one of these."""
+    return isinstance(node, Node) and node.op == "call_function" and node.target in targets
+
+
+def shape(node: Any) -> tuple[Any, ...] | None:
+    """Its sizes, None for what is no tensor."""
+    found = value(node)
+    return None if found is None else tuple(found.shape)
+
+
+def sizes(node: Any) -> tuple[int, ...] | None:
+    """The same if all of them are known, else None."""
+    found = shape(node)
+    return found if found is not None and all(isinstance(s, int) for s in found) else None
+
+
+def pairs(node: Any, target: Any) -> list[tuple[Any, Any]]:
+    """The operands of a commutative binary call, both ways round; none for another node."""
+    if not is_call(node, target) or len(node.args) != 2 or node.kwargs.get("alpha", 1) != 1:
+        return []
+    a, b = node.args
+    return [(a, b), (b, a)]
 
 
 def is_view(node: Any) -> bool:
     """Whether ``node`` has its argument's elements in order, in rows of the same length."""
-    if not (is_tensor(node) and node.op == "call_function" and node.target in _VIEWS and is_tensor(node.args[0])):
+    if not (is_tensor(node) and is_call(node, *_VIEWS) and is_tensor(node.args[0])):
         return False
     before, after = value(node.args[0]).shape, value(node).shape
     if not before or not after or not _same(before[-1], after[-1]):
@@ -62,9 +84,16 @@ def _same(a: Any, b: Any) -> bool:
 
 def is_cast(node: Any) -> bool:
     """Whether ``node`` converts one floating dtype to another."""
-    if not (is_tensor(node) and node.op == "call_function" and node.target is CAST):
+    if not (is_tensor(node) and is_call(node, *CASTS)):
         return False
-    return value(node).is_floating_point() and value(node.args[0]).is_floating_point()
+    return bool(value(node).is_floating_point() and value(node.args[0]).is_floating_point())
+
+
+def uncast(node: Any) -> Any:
+    """What a chain of casts between floating dtypes began with."""
+    while is_cast(node):
+        node = node.args[0]
+    return node
 
 
 def behind(node: Node, casts: bool = False, passed: set[Node] | None = None) -> Node:
@@ -98,8 +127,8 @@ def vector(node: Any, length: int) -> bool:
     """Whether ``node`` has ``length`` elements in its last dimension and no other."""
     if not is_tensor(node):
         return False
-    shape = sizes(node)
-    return shape is not None and shape[-1:] == (length,) and math.prod(shape) == length
+    known = sizes(node)
+    return known is not None and known[-1:] == (length,) and math.prod(known) == length
 
 
 def number(argument: Any) -> float | None:
@@ -129,8 +158,8 @@ def part_of(node: Any) -> tuple[Node, int, int] | None:
     if node.target is getitem and source.target in (aten.split.Tensor, aten.split_with_sizes.default):
         split, index = source, node.args[1]
         dim = split.args[2] if len(split.args) > 2 else 0
-        shape = sizes(split.args[0])
-        if shape is None or dim % len(shape) != len(shape) - 1:
+        whole = sizes(split.args[0])
+        if whole is None or dim % len(whole) != len(whole) - 1:
             return None
         parts = [v.shape[-1] for v in split.meta["val"]]
         return split.args[0], sum(parts[:index]), sum(parts[: index + 1])

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from .steps import aten, is_call, prims, shape, value
+from .nodes import CASTS, aten, is_call, prims, shape, value
 
-_CASTS = (prims.convert_element_type.default, aten._to_copy.default)
 _VIEWS = (aten.unsqueeze.default, aten.expand.default, aten.reshape.default, aten.view.default, aten.clone.default)
 _ANDS = (aten.bitwise_and.Tensor, aten.logical_and.default)
 # Comparison -> (whether the second operand is the greater, what is subtracted from the difference).
@@ -80,7 +79,7 @@ def sum_of(node: Any) -> Sum | None:
         start, step = node.kwargs.get("start", 0), node.kwargs.get("step", 1)
         if isinstance(start, int) and isinstance(step, int):
             found = Sum(start, (step if sizes[0] != 1 else 0,))
-    elif is_call(node, *_CASTS) and not value(node.args[0]).is_floating_point():
+    elif is_call(node, *CASTS) and not value(node.args[0]).is_floating_point():
         found = sum_of(node.args[0])
     elif is_call(node, *_VIEWS):
         inner = sum_of(node.args[0])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .steps import aten, call, is_call, pairs, shape, uncast
+from .making import call
+from .nodes import aten, is_call, pairs, part_of, shape, uncast
 
 _SWAP = [0, 2, 1, 3]
-_END = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -64,34 +63,20 @@ def heads_of(node: Any) -> Heads:
     return Heads(node, False)
 
 
-def _slice(node: Any, start: int, end: int, step: int = 1) -> Any:
+def _cut(node: Any, start: int, end: int) -> Any:
     """What ``node`` is elements start .. end - 1 of, along the last dimension; None for anything else."""
-    if is_call(node, operator.getitem):
-        return _piece(node, start, end) if step == 1 else None
+    found = part_of(node)
+    return found[0] if found is not None and found[1:] == (start, end) else None
+
+
+def _every_second(node: Any, first: int) -> Any:
+    """What ``node`` is the elements first, first + 2, ... of, along the last dimension; None for anything else."""
     if not is_call(node, aten.slice.Tensor):
         return None
-    inner, dim, first, last, by = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])[:5]
-    sizes = shape(inner) or ()
-    whole = sizes[-1] if sizes else 0
-    if dim % len(sizes) != len(sizes) - 1 or by != step:
-        return None
-    first, last = first or 0, whole if last is None or last > _END else min(last, whole)
-    return inner if (first, last) == (start, min(end, whole)) else None
-
-
-def _piece(node: torch.fx.Node, start: int, end: int) -> Any:
-    """The same where ``node`` is one of the pieces that x is split into (``chunk`` is as well)."""
-    split: Any = node.args[0]
-    number: Any = node.args[1]
-    if not is_call(split, aten.split.Tensor, aten.split_with_sizes.default):
-        return None
-    inner, sizes, dim = (*split.args, 0)[:3]
-    of = shape(inner) or ()
-    if not of or dim % len(of) != len(of) - 1:
-        return None
-    each = [sizes] * (number + 1) if isinstance(sizes, int) else list(sizes)
-    first = sum(each[:number])
-    return inner if (first, min(first + each[number], of[-1])) == (start, end) else None
+    inner, dim, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])[:5]
+    sizes = shape(inner) or (0,)
+    whole = end is None or end >= sizes[-1]
+    return inner if dim % len(sizes) == len(sizes) - 1 and (start or 0, step) == (first, 2) and whole else None
 
 
 def _turned(node: Any) -> tuple[Any, bool] | None:
@@ -110,7 +95,7 @@ def _turned(node: Any) -> tuple[Any, bool] | None:
         if not is_call(high, aten.neg.default):
             return None
         width = shape(node)[-1]  # type: ignore[index]
-        x, same = _slice(high.args[0], 1, width, 2), _slice(low, 0, width, 2)
+        x, same = _every_second(high.args[0], 1), _every_second(low, 0)
         return (x, True) if x is not None and x is same else None
     if not is_call(node, aten.cat.default) or len(node.args[0]) != 2:
         return None
@@ -119,8 +104,8 @@ def _turned(node: Any) -> tuple[Any, bool] | None:
     if dim % rank != rank - 1 or not is_call(high, aten.neg.default):
         return None
     width = shape(node)[-1]  # type: ignore[index]
-    x = _slice(uncast(high.args[0]), width // 2, width)
-    return (x, False) if x is not None and x is _slice(low, 0, width // 2) else None
+    x = _cut(uncast(high.args[0]), width // 2, width)
+    return (x, False) if x is not None and x is _cut(low, 0, width // 2) else None
 
 
 def _is_table(node: Any, x: Any, place: int) -> bool:
@@ -167,8 +152,8 @@ def rotation_of(node: Any) -> tuple[Heads, Rotation] | None:
             found = _whole_rotation(part, swapped)
             if found is not None:
                 width, whole = shape(part)[-1], shape(inner)[-1]  # type: ignore[index]
-                x = _slice(found[0], 0, width)
-                found = (x, found[1]) if x is not None and x is _slice(uncast(rest), width, whole) else None
+                x = _cut(found[0], 0, width)
+                found = (x, found[1]) if x is not None and x is _cut(uncast(rest), width, whole) else None
         if found is not None:
             x = found[0]
             turned = heads_of(x)
