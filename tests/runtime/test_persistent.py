@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from vkinductor.runtime.abi import ArgumentLayout
+from vkinductor.runtime.errors import ProgramFailedError
 from vkinductor.runtime.pipeline import KernelSource
 from vkinductor.runtime.replay import persistent
 from vkinductor.runtime.replay.combine import NotCombined, combined, common_size, is_free
-from vkinductor.runtime.replay.persistent import PersistentProgram, ProgramFailedError
+from vkinductor.runtime.replay.persistent import PersistentProgram
 from vkinductor.runtime.replay.program import Program, Step
 
 N = 1000

@@ -26,6 +26,10 @@ class DeviceLostError(VulkanError):
     """The device stopped answering. Sticky: every later call on that device raises it again."""
 
 
+class ProgramFailedError(VulkanError):
+    """A persistent kernel gave up: a workgroup did not come to a barrier. What it was to write is not to be used."""
+
+
 class UnsupportedError(VulkanError):
     """The device, the driver or a tool lacks something that was asked for; the message names it."""
 

@@ -11,18 +11,17 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE
-from vkinductor.runtime.errors import VulkanError, check
+from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE, TO_TRANSFER
+from vkinductor.runtime.errors import ProgramFailedError, VulkanError, check
 from vkinductor.runtime.replay.combine import (
     CONTROL_BYTES,
     FAILED_AT,
-    LAYOUT,
     NO_KERNEL,
     STEP_FORMAT,
     NotCombined,
     combined,
 )
-from vkinductor.runtime.replay.program import _BIND_COMPUTE, _SIMULTANEOUS_USE, _STAGE_COMPUTE, Instance, Program, Step
+from vkinductor.runtime.replay.program import Instance, Program, Step
 from vkinductor.runtime.stats import counters
 
 if TYPE_CHECKING:
@@ -38,10 +37,6 @@ _PER_UNIT = (4, 3, 2, 1)
 _SECTOR = 32
 # Bytes of the next step's weights that are fetched while workgroups wait for each other.
 _FETCHED = {"discrete": 8 << 20, "integrated": 1 << 20}
-
-
-class ProgramFailedError(VulkanError):
-    """A persistent program gave up: a workgroup did not come to a barrier. What it was to write is not to be used."""
 
 
 class PersistentProgram(Program):
@@ -83,21 +78,22 @@ class PersistentProgram(Program):
         device = self._device
         if device.info.kind == "cpu":
             return 1  # its threads may run one workgroup after the other
-        stream = device.stream
-        table = _STEP.pack(0, 0, 0, 0, NO_KERNEL, 1, 0, 0)
+        stream, pipeline = device.stream, self._pipeline
+        table = 4 * _STEP.pack(0, 0, 0, 0, NO_KERNEL, 1, 0, 0)
         with stream.lock:
-            arguments = stream.shared.arguments(CONTROL_BYTES + 4 * _STEP.size)
+            arguments = stream.shared.arguments(CONTROL_BYTES + len(table))
         view = device.ffi.buffer(device.ffi.cast("char *", arguments.host), arguments.nbytes)
-        for each in _PER_UNIT:
-            view[0:CONTROL_BYTES] = bytes(CONTROL_BYTES)
-            view[CONTROL_BYTES : CONTROL_BYTES + 4 * len(table)] = 4 * table
-            pipeline, address = self._pipeline, arguments.address
-            args = pipeline.pack(address + CONTROL_BYTES, address, 4, _TRIAL_POLLS)
-            place = ((address, arguments.nbytes),)
-            stream.dispatch(pipeline, (units * each, 1, 1), args, place, place)
-            stream.synchronize()
-            if struct.unpack_from("<I", view, FAILED_AT)[0] == 0:
-                return units * each
+        address, place = arguments.address, ((arguments.address, arguments.nbytes),)
+        args = pipeline.pack(address + CONTROL_BYTES, address, 4, _TRIAL_POLLS)
+        try:
+            for each in _PER_UNIT:
+                view[0 : CONTROL_BYTES + len(table)] = bytes(CONTROL_BYTES) + table
+                stream.dispatch(pipeline, (units * each, 1, 1), args, place, place)
+                stream.synchronize()
+                if struct.unpack_from("<I", view, FAILED_AT)[0] == 0:
+                    return units * each
+        finally:
+            stream.shared.retired.append((stream.submissions.submitted, (), arguments))
         raise NotCombined(f"{units} workgroups are not resident together")
 
     def instance(self, bound: Any, addresses: tuple[int, ...]) -> Instance:
@@ -139,25 +135,21 @@ class PersistentProgram(Program):
         return Instance((self._encode_all(arguments),), arguments, view)
 
     def _encode_all(self, arguments: Arguments) -> Any:
-        device = self._device
-        ffi, vk, stream = device.ffi, device.vk, device.stream
-        command = stream.shared.command_buffer()
-        begin = ffi.new("VkCommandBufferBeginInfo *")
-        inheritance = ffi.new("VkCommandBufferInheritanceInfo *")
-        inheritance.sType = 41
-        begin.sType, begin.flags, begin.pInheritanceInfo = 42, _SIMULTANEOUS_USE, inheritance
-        check(vk.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
+        device, pipeline = self._device, self._pipeline
+        vk, barriers = device.vk, device.stream.barriers
+        command = self.begin()
         # Its own words are cleared once all before has ended, then it begins.
-        stream.barriers.record(command, ALL_SOURCES, 1)
+        barriers.record(command, ALL_SOURCES, TO_TRANSFER)
         offset = arguments.offset + self._control_at
         vk.vkCmdFillBuffer(command, arguments.block.buffer, offset, FAILED_AT, 0)
-        stream.barriers.record(command, ALL_SOURCES, TO_COMPUTE)
-        pipeline = self._pipeline
-        base = arguments.address - stream.bias
-        pushed = LAYOUT.packer()(base + self._table_at, base + self._control_at, len(self.steps), _POLLS)
-        vk.vkCmdBindPipeline(command, _BIND_COMPUTE, pipeline.handle)
-        data = ffi.new("char[]", pushed)
-        vk.vkCmdPushConstants(command, pipeline.layout, _STAGE_COMPUTE, 0, len(pushed), data)
+        barriers.record(command, ALL_SOURCES, TO_COMPUTE)
+        self.bind(command, pipeline)
+        address = arguments.address
+        self.push(
+            command,
+            pipeline,
+            pipeline.pack(address + self._table_at, address + self._control_at, len(self.steps), _POLLS),
+        )
         vk.vkCmdDispatch(command, self.groups, 1, 1)
         check(vk.vkEndCommandBuffer(command), "vkEndCommandBuffer")
         return command

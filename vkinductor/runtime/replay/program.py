@@ -128,34 +128,46 @@ class Program:
             view = ffi.buffer(ffi.cast("char *", arguments.host), arguments.nbytes)
         return Instance(commands, arguments, view)
 
-    def _encode(self, first: int, end: int, arguments: Arguments | None) -> Any:
-        """A command buffer with the steps from `first` to before `end`."""
+    def begin(self) -> Any:
+        """A command buffer that is being recorded, for any number of submissions at a time."""
         device = self._device
-        ffi, vk, stream = device.ffi, device.vk, device.stream
-        command = stream.shared.command_buffer()
+        ffi, vk = device.ffi, device.vk
+        command = device.stream.shared.command_buffer()
         begin = ffi.new("VkCommandBufferBeginInfo *")
         inheritance = ffi.new("VkCommandBufferInheritanceInfo *")
         inheritance.sType = 41
         begin.sType, begin.flags, begin.pInheritanceInfo = 42, _SIMULTANEOUS_USE, inheritance
         check(vk.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
-        barriers = stream.barriers
+        return command
+
+    def bind(self, command: Any, pipeline: Pipeline) -> None:
+        """Record that what follows runs `pipeline`."""
+        self._device.vk.vkCmdBindPipeline(command, _BIND_COMPUTE, pipeline.handle)
+
+    def push(self, command: Any, pipeline: Pipeline, pushed: bytes) -> None:
+        """Record its push constants, which Vulkan copies."""
+        data = self._device.ffi.from_buffer(pushed)
+        self._device.vk.vkCmdPushConstants(command, pipeline.layout, _STAGE_COMPUTE, 0, len(pushed), data)
+
+    def _encode(self, first: int, end: int, arguments: Arguments | None) -> Any:
+        """A command buffer with the steps from `first` to before `end`."""
+        vk, stream = self._device.vk, self._device.stream
+        command, barriers = self.begin(), stream.barriers
         barriers.record(command, ALL_SOURCES, TO_COMPUTE)
         bound: Pipeline | None = None
-        push_data = ffi.new("char[]", max(device.info.limits.max_push_constants, 128))
         for at, (step, mask) in enumerate(zip(self.steps[first:end], self._masks[first:end], strict=True)):
             if mask and at:
                 barriers.record(command, mask, TO_COMPUTE)
             pipeline = step.pipeline
             if pipeline is not bound:
-                vk.vkCmdBindPipeline(command, _BIND_COMPUTE, pipeline.handle)
+                self.bind(command, pipeline)
                 bound = pipeline
             pushed = step.pushed
             if pushed is None:
                 assert arguments is not None
                 pushed = struct.pack("<Q", arguments.address + step.args_at - stream.bias)
             if pushed:
-                ffi.memmove(push_data, pushed, len(pushed))
-                vk.vkCmdPushConstants(command, pipeline.layout, _STAGE_COMPUTE, 0, len(pushed), push_data)
+                self.push(command, pipeline, pushed)
             if step.groups is not None:
                 vk.vkCmdDispatch(command, *step.groups)
             else:

@@ -79,7 +79,8 @@ class SharedResources:
             if value > completed:
                 self.retired.append((value, commands, arguments))
                 continue
-            vk.vkFreeCommandBuffers(handle, self._pool, len(commands), ffi.new("VkCommandBuffer[]", commands))
+            if commands:
+                vk.vkFreeCommandBuffers(handle, self._pool, len(commands), ffi.new("VkCommandBuffer[]", commands))
             if arguments is not None:
                 self._arena.give(arguments.address, arguments.nbytes)
 
