@@ -30,6 +30,12 @@ _WRITERS = (
     "runtime/pipeline.py",
     "runtime/spirv/float_controls.py",
     "device/storage.py",
+    # What the graph passes and the lowerings of our own operators know of these.
+    "device/attention.py",
+    "device/attention_step.py",
+    "device/fused_linear.py",
+    "device/quantized.py",
+    "device/sampling.py",
 )
 
 
