@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any
 from vkinductor.cli.progress import Progress
 
 if TYPE_CHECKING:
+    import torch
+
+    from vkinductor.llm.load import LoadedModel
     from vkinductor.llm.sampling import SamplingOptions
 
 DEFAULT_PROMPT = "What is the capital of France?"
@@ -121,26 +124,18 @@ def run(arguments: argparse.Namespace) -> int:
 def generate(arguments: argparse.Namespace, progress: Progress) -> Report:
     """Load the model, run it on the CPU and on the device, and gather what happened."""
     from vkinductor.llm import load
-    from vkinductor.llm.generate import WARM_UP_TOKENS, Generator, check_length, parse_device, reference_tokens
+    from vkinductor.llm.generate import WARM_UP_TOKENS, Generator, check_length, reference_tokens
     from vkinductor.llm.text import pieces
 
     options = _options(arguments, DEFAULT_TOKENS)
-    device, dtype = parse_device(arguments.device), load.parse_dtype(arguments.dtype)
-    backend = _backend(arguments.backend, device.type)
-    if device.type == "vulkan" or backend == "vulkan":
-        _require_device()
-    with progress.stage("loading the model"):
-        loaded = load.load(arguments.model, packed=arguments.packed)
-    if loaded.note:
-        print(f"note: {loaded.note}", file=sys.stderr)
+    loaded, device, backend = _loaded(arguments, progress)
     prompt = load.encode_prompt(loaded.tokenizer, arguments.prompt)
     check_length(prompt.shape[1], options.tokens, loaded.model.config.max_position_embeddings)
     reference = None
     if not arguments.no_check and options.temperature == 0:
         with progress.stage("running CPU eager in float32 for comparison"):
             reference = reference_tokens(load.reference_model(loaded), prompt, options.tokens)
-    with progress.stage(f"moving the weights to {device} as {arguments.dtype}"):
-        model = loaded.model.to(dtype=dtype).to(device)
+    model = _moved(loaded, arguments, device, progress)
     # The first tokens run while compiling: leave room for them even when fewer are asked for.
     generator = Generator(model, prompt.shape[1] + max(options.tokens, WARM_UP_TOKENS), backend)
     prepared = generator.compile(prompt, progress.stage, options)
@@ -204,15 +199,13 @@ def _options(arguments: argparse.Namespace, tokens: int) -> SamplingOptions:
     )
 
 
-def _chat(arguments: argparse.Namespace) -> int:
-    from vkinductor.cli.chat import converse
+def _loaded(arguments: argparse.Namespace, progress: Progress) -> tuple[LoadedModel, torch.device, str | None]:
+    """The model on the CPU, where it is to run, and the backend; the device is open if it is needed."""
     from vkinductor.llm import load
     from vkinductor.llm.generate import parse_device
-    from vkinductor.llm.generator_engine import GeneratorEngine
 
-    options = _options(arguments, CHAT_TOKENS)
-    progress = Progress(detail=_kernels_so_far)
-    device, dtype = parse_device(arguments.device), load.parse_dtype(arguments.dtype)
+    device = parse_device(arguments.device)
+    load.parse_dtype(arguments.dtype)  # a wrong name is better found out before the slow work
     backend = _backend(arguments.backend, device.type)
     if device.type == "vulkan" or backend == "vulkan":
         _require_device()
@@ -220,8 +213,24 @@ def _chat(arguments: argparse.Namespace) -> int:
         loaded = load.load(arguments.model, packed=arguments.packed)
     if loaded.note:
         print(f"note: {loaded.note}", file=sys.stderr)
+    return loaded, device, backend
+
+
+def _moved(loaded: LoadedModel, arguments: argparse.Namespace, device: torch.device, progress: Progress) -> Any:
+    from vkinductor.llm.load import parse_dtype
+
     with progress.stage(f"moving the weights to {device} as {arguments.dtype}"):
-        model = loaded.model.to(dtype=dtype).to(device)
+        return loaded.model.to(dtype=parse_dtype(arguments.dtype)).to(device)
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    from vkinductor.cli.chat import converse
+    from vkinductor.llm.generator_engine import GeneratorEngine
+
+    options = _options(arguments, CHAT_TOKENS)
+    progress = Progress(detail=_kernels_so_far)
+    loaded, device, backend = _loaded(arguments, progress)
+    model = _moved(loaded, arguments, device, progress)
     engine = GeneratorEngine(
         model,
         loaded.tokenizer,

@@ -18,6 +18,7 @@ from vkinductor.llm.prompts import Message, encode
 from vkinductor.llm.reports import CompileReport, Generation
 from vkinductor.llm.sampling import SamplingOptions
 from vkinductor.llm.step import cache_argument
+from vkinductor.llm.stops import stop_tokens_of
 from vkinductor.llm.text import pieces
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "generate",
     "parse_device",
     "reference_tokens",
-    "stop_tokens_of",
     "stream",
 ]
 
@@ -69,11 +69,7 @@ def generate(
 
     Raises PromptTooLongError and UnknownOptionError.
     """
-    options = options or SamplingOptions()
-    ends = tuple(stop_tokens_of(model) if stop_tokens is None else stop_tokens)
-    options = replace(options, stop=(*options.stop, *ends))
-    tokens = encode(tokenizer, prompt)
-    generator = _generator_for(model, len(tokens), options, backend, context)
+    generator, tokens, options = _prepared(model, tokenizer, prompt, options, backend, context, stop_tokens)
     text = []
     for piece in _pieces(generator, tokenizer, tokens, options, steps):
         text.append(piece)
@@ -95,11 +91,25 @@ def stream(
     stop_tokens: Sequence[int] | None = None,
 ) -> Iterator[str]:
     """The pieces of text that `generate` with these arguments would join, as they come: whole characters."""
+    generator, tokens, options = _prepared(model, tokenizer, prompt, options, backend, context, stop_tokens)
+    return _pieces(generator, tokenizer, tokens, options, steps)
+
+
+def _prepared(
+    model: Any,
+    tokenizer: Any,
+    prompt: Prompt,
+    options: SamplingOptions | None,
+    backend: Any,
+    context: int | None,
+    stop_tokens: Sequence[int] | None,
+) -> tuple[Generator, list[int], SamplingOptions]:
+    """The model's generator, the prompt's tokens, and the options with every token that ends the text."""
     options = options or SamplingOptions()
-    ends = tuple(stop_tokens_of(model) if stop_tokens is None else stop_tokens)
+    ends = stop_tokens_of(model) if stop_tokens is None else tuple(stop_tokens)
     options = replace(options, stop=(*options.stop, *ends))
     tokens = encode(tokenizer, prompt)
-    return _pieces(_generator_for(model, len(tokens), options, backend, context), tokenizer, tokens, options, steps)
+    return _generator_for(model, len(tokens), options, backend, context), tokens, options
 
 
 def _pieces(
@@ -134,14 +144,6 @@ def _generator_for(model: Any, length: int, options: SamplingOptions, backend: A
             return found
     kept[backend] = Generator(model, wanted, backend)
     return kept[backend]
-
-
-def stop_tokens_of(model: Any) -> tuple[int, ...]:
-    """The token ids that end a text, as the model's generation config names them."""
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    if ends is None:
-        return ()
-    return tuple(ends) if isinstance(ends, (list, tuple)) else (ends,)
 
 
 def parse_device(name: str) -> torch.device:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from vkinductor.llm.errors import PromptTooLongError
-from vkinductor.llm.generate import stop_tokens_of
 from vkinductor.llm.generator import WARM_UP_TOKENS, Generator, Stage, never
 from vkinductor.llm.reports import CompileReport, Generation
 from vkinductor.llm.sampling import SamplingOptions
+from vkinductor.llm.stops import stop_tokens_of
 
 # A cache of the whole context of a model made for very long texts would fill the memory of most devices.
 DEFAULT_CONTEXT = 4096

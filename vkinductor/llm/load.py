@@ -29,6 +29,8 @@ from vkinductor.llm.errors import (
 from vkinductor.llm.gguf import fast_reading
 from vkinductor.llm.gguf_model import load_gguf
 from vkinductor.llm.gguf_tokenizer import load_tokenizer, stop_tokens
+from vkinductor.llm.prompts import encode
+from vkinductor.llm.stops import stop_tokens_of
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -145,13 +147,12 @@ def load(
     if packed and path.is_dir():
         raise UnsupportedModelError(f"{path} is no GGUF file: there are no packed weights in it")
     model, tokenizer = _load_floats(path, dtype, transformers)
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     return LoadedModel(
         model.eval().to(device),
         tokenizer,
         _display_name(path),
         path,
-        stop_tokens=tuple(ends) if isinstance(ends, (list, tuple)) else () if ends is None else (ends,),
+        stop_tokens=stop_tokens_of(model),
         note=note,
     )
 
@@ -237,11 +238,4 @@ def encode_prompt(tokenizer: Any, prompt: str) -> torch.Tensor:
 
     Returns an int64 tensor of shape (1, length) on the CPU.
     """
-    if getattr(tokenizer, "chat_template", None):
-        messages = [{"role": "user", "content": prompt}]
-        encoded = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-    else:
-        encoded = tokenizer(prompt, return_tensors="pt")
-    return encoded["input_ids"].to(torch.int64)
+    return torch.tensor([encode(tokenizer, prompt)], dtype=torch.int64)

@@ -1,12 +1,14 @@
-"""Stop strings, matched on text that comes in pieces: a match may begin in one piece and end in a later one."""
+"""Where a text ends: a model's end tokens, and stop strings, matched on text that comes in pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class StopMatcher:
-    """Passes text on up to the first of `stops`, which is left out; what could become one is held back until it cannot.
+    """Passes text on up to the first of `stops`, which is left out; what could become one is held back until it
+    cannot: a match may begin in one piece and end in a later one.
 
     Of several matches the one that is complete first ends the text, of those the one that begins first. ``stops`` must
     not hold "".
@@ -49,3 +51,11 @@ class StopMatcher:
             if any(stop.startswith(text[-length:]) for stop in self._stops):
                 return length
         return 0
+
+
+def stop_tokens_of(model: Any) -> tuple[int, ...]:
+    """The token ids that end a text, as the model's generation config names them."""
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if ends is None:
+        return ()
+    return tuple(ends) if isinstance(ends, (list, tuple)) else (ends,)
