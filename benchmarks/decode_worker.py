@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from .devices import OURS, CudaInductor, System, Vulkan, has_timestamps
+from .devices import OURS, PERSISTENT, CudaInductor, Persistent, System, Vulkan, has_timestamps
 from .llama import FLOAT16, FORMATS, SHAPES, Llama, Shape
 from .measure import WARM_UP_S
 from .peers.llama_cpp import prompt_tokens
@@ -143,7 +143,7 @@ class CudaGraphs(CudaInductor):
         return {**super().about(), "graphs refused": str(counters["inductor"]["cudagraph_skips"])}
 
 
-SYSTEMS: dict[str, Callable[[], System]] = {OURS: Vulkan, CUDA: CudaGraphs, REFERENCE: Cpu}
+SYSTEMS: dict[str, Callable[[], System]] = {OURS: Vulkan, PERSISTENT: Persistent, CUDA: CudaGraphs, REFERENCE: Cpu}
 
 
 class Worker:
@@ -250,7 +250,7 @@ class Worker:
         result.copy = self.copy_bandwidth()
         if self.problem.prefill:
             self.measure_prefill(result, repeats)
-        if system.name == OURS and has_clock(system):
+        if system.device == OURS and has_clock(system):
             result.kernels = self.kernels()
         return result
 
@@ -266,7 +266,7 @@ class Worker:
 
     def counters(self) -> dict[str, int]:
         """What the runtime has counted so far; nothing for others."""
-        if self.system.name != OURS:
+        if self.system.device != OURS:
             return {}
         import vkinductor
 
@@ -314,7 +314,7 @@ class Worker:
 
 def has_clock(system: System) -> bool:
     """Whether times of ``system``'s device are not the host's."""
-    if system.name != OURS:
+    if system.device != OURS:
         return system.device == "cuda"
     import vkinductor
 

@@ -10,13 +10,14 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from .measure import WARM_UP_S
 
 OURS = "vulkan"
+PERSISTENT = "vulkan persistent"
 
 Calls = Sequence[Callable[[], Any]]
 
@@ -80,6 +81,8 @@ class Vulkan(System):
     """vkinductor's compiled graphs, recorded and replayed."""
 
     name = device = OURS
+    # Of a step that is called again and again.
+    options: ClassVar[dict[str, Any] | None] = None
 
     def __init__(self, mode: str | None = None) -> None:
         import vkinductor
@@ -96,7 +99,8 @@ class Vulkan(System):
         return torch.compile(function, backend="vulkan", mode=self._mode)
 
     def compile_step(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.compile(function, backend="vulkan", mode=self._mode, fullgraph=True, dynamic=False)
+        how: dict[str, Any] = {"options": self.options} if self.options else {"mode": self._mode}
+        return torch.compile(function, backend="vulkan", fullgraph=True, dynamic=False, **how)
 
     def synchronize(self) -> None:
         self._vkinductor.synchronize()
@@ -113,6 +117,13 @@ class Vulkan(System):
     def about(self) -> dict[str, str]:
         info = self._vkinductor.device_info()
         return {"device": info.name, "driver": f"{info.driver_name} {info.driver_info}", "torch": torch.__version__}
+
+
+class Persistent(Vulkan):
+    """The same with a step in one kernel, where the device takes it."""
+
+    name = PERSISTENT
+    options: ClassVar = {"persistent": True}
 
 
 class CudaEager(System):
