@@ -209,6 +209,7 @@ def _inductor(module: fx.GraphModule, inputs: Sequence[Any], patches: dict[str, 
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
     from vkinductor.codegen import decompositions, tuning
+    from vkinductor.codegen.direct import DirectGraph
     from vkinductor.runtime.errors import VulkanError, find
 
     @functools.wraps(compile_fx_inner)
@@ -226,7 +227,7 @@ def _inductor(module: fx.GraphModule, inputs: Sequence[Any], patches: dict[str, 
     with config.patch(patches):
         table = decompositions.table()
     compiled = compile_fx(module, list(inputs), inner_compile=inner, config_patches=patches, decompositions=table)
-    return cast(Compiled, compiled)
+    return DirectGraph(cast(Compiled, compiled))
 
 
 def _traced(compiled: Compiled, path: str) -> Compiled:

@@ -18,7 +18,8 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ from vkinductor.device.registry import registry
 from vkinductor.device.storage import Layout, TorchDevice
 from vkinductor.runtime.errors import UnsupportedError
 from vkinductor.runtime.replay.capture import Capture, CaptureRefused
-from vkinductor.runtime.replay.recording import Binding, Recording
+from vkinductor.runtime.replay.recording import Binding, Recording, picker
 
 from .gemm.choose import compute_units
 from .slots import OutputSlots
@@ -36,7 +37,10 @@ from .slots import OutputSlots
 MIN_LAUNCHES = 2
 # Programs of one partition: shapes that run other kernels (an empty batch, say).
 MAX_RECORDINGS = 8
+# Addresses of inputs that are known not to overlap: results take turns in a few places.
+_MAX_CHECKED = 64
 
+_data_ptr = torch.Tensor.data_ptr
 _reinterpret: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
 
 _partitions: weakref.WeakSet[RecordedPartition] = weakref.WeakSet()
@@ -66,25 +70,58 @@ class Entry:
     outputs: tuple[Output, ...]
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """One replay: of which partition, its arguments, what it returned."""
+
+    partition: RecordedPartition
+    args: tuple[Any, ...]
+    results: tuple[Any, ...]
+
+
+@contextmanager
+def replays(device: TorchDevice) -> Iterator[list[Replayed]]:
+    """The replays of this thread inside the block, as they happen; those of blocks inside of it not among them."""
+    me = threading.get_ident()
+    before = device.replayed.get(me)
+    seen = device.replayed[me] = []
+    try:
+        yield seen
+    finally:
+        if before is None:
+            del device.replayed[me]
+        else:
+            device.replayed[me] = before
+
+
 class RecordedPartition:
     """Wraps a generated function ``fn(args: list) -> tuple``, which may empty its list. Thread-safe."""
 
     def __init__(self, fn: Callable[[list[Any]], Any], persistent: bool = False) -> None:
         self.fn = fn
         self.persistent = persistent
+        self.whole = False
+        """Whether the program around it does nothing else (see ``whole_program``)."""
         self.refused: str | None = None
         self._lock = threading.RLock()
         self._device: TorchDevice | None = None
         self._tensors: list[int] = []  # positions of device tensors; the others make up the key
+        self._pick = picker(self._tensors)
         self._others: list[int] = []
         self._before: tuple[int, ...] | None = None  # addresses of the first call
         self._entries: dict[Any, Entry] = {}
         self._recordings: list[tuple[Recording, tuple[OutputSlots, ...]]] = []
-        self._checked: tuple[int, ...] = ()  # addresses whose inputs were seen not to overlap
+        self._checked: set[tuple[Binding, tuple[int, ...]]] = set()  # inputs that were seen not to overlap
         _partitions.add(self)
 
-    def __call__(self, args: list[Any]) -> Any:
-        """Run on ``args``: tensors and numbers in the positions of the first call."""
+    @property
+    def takes_only_tensors(self) -> bool:
+        """Whether no number is among its arguments, as far as a first call has shown."""
+        return bool(self._tensors) and not self._others
+
+    def __call__(self, args: list[Any], addresses: tuple[int, ...] | None = None) -> Any:
+        """Run on ``args``: tensors and numbers in the positions of the first call. addresses: those of all arguments,
+        where it ``takes_only_tensors`` and somebody has asked for them already."""
         device = registry.current()
         if (
             device is None
@@ -97,7 +134,8 @@ class RecordedPartition:
             if device is not self._device:
                 self._start(device, args)
                 return self.fn(args)
-            addresses = tuple([args[i].data_ptr() for i in self._tensors])
+            if addresses is None:
+                addresses = tuple(map(_data_ptr, self._pick(args)))
             key = tuple([_scalar(args[i]) for i in self._others]) if self._others else ()
             for _ in range(3):
                 entry = self._find(key) or self._capture(device, key, args, addresses)
@@ -107,6 +145,8 @@ class RecordedPartition:
                     return self.fn(args)
                 result = self._replay(entry, args, addresses)
                 if result is not None:
+                    if device.replayed and (seen := device.replayed.get(threading.get_ident())) is not None:
+                        seen.append(Replayed(self, tuple(args), result))
                     args.clear()
                     return result
             return self.fn(args)
@@ -120,6 +160,7 @@ class RecordedPartition:
         self._clear()
         self._device = device
         self._tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.device.type == "vulkan"]
+        self._pick = picker(self._tensors)
         here = set(self._tensors)
         self._others = [i for i in range(len(args)) if i not in here]
         self._before = tuple(args[i].data_ptr() for i in self._tensors)
@@ -229,7 +270,8 @@ class RecordedPartition:
 
     def _apart(self, entry: Entry, addresses: tuple[int, ...]) -> bool:
         """Whether no input that the program writes overlaps another input."""
-        if addresses == self._checked:
+        key = entry.binding, addresses
+        if key in self._checked:
             return True
         sizes = entry.binding.sizes
         written = entry.recording.written_inputs
@@ -241,13 +283,15 @@ class RecordedPartition:
             end = max(end, hi)
             if writes:
                 end_written = max(end_written, hi)
-        self._checked = addresses
+        if len(self._checked) >= _MAX_CHECKED:
+            self._checked.clear()
+        self._checked.add(key)
         return True
 
     def _clear(self) -> None:
         self._entries = {}
         self._recordings = []
-        self._checked = ()
+        self._checked = set()
         self.refused = None
 
     def trim(self) -> None:
@@ -274,6 +318,11 @@ def recorded(fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
 def recorded_as_one(fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """The same, as one persistent kernel where its kernels can be one."""
     return functools.update_wrapper(RecordedPartition(fn, persistent=True), fn)
+
+
+def whole_program(partition: RecordedPartition) -> None:
+    """What a generated program says of the partition that it consists of: it only passes arguments and results on."""
+    partition.whole = True
 
 
 def recordings() -> list[Recording]:

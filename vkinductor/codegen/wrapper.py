@@ -119,6 +119,8 @@ class VulkanWrapper(_Vulkan):
         self.recording = bool(config.graph_partition)
         # Launches that report indices out of range: kernel, source line, buffers of each check.
         self.checked_launches = []
+        self._partition_calls: list[tuple[int, int]] = []  # lines of the program, from and to
+        self._is_one_partition = False
 
     def write_header(self) -> None:
         super().write_header()
@@ -127,7 +129,7 @@ class VulkanWrapper(_Vulkan):
             from vkinductor.codegen.checks import checked_graph
             from vkinductor.codegen.index_errors import index_error_buffer, report_indices
             from vkinductor.codegen.launch import vulkan_kernel
-            from vkinductor.codegen.recording import recorded, recorded_as_one
+            from vkinductor.codegen.recording import recorded, recorded_as_one, whole_program
             from vkinductor.device.policy import fallback_site
             from vkinductor.device.storage import empty as empty_strided_vulkan
             """,
@@ -152,7 +154,19 @@ class VulkanWrapper(_Vulkan):
             parts = [f"{buffer!r}: ({node!r}, {variable})" for buffer, (node, variable) in buffers.items()]
             self.writeline(f"checks.compare({number}, {{{', '.join(parts)}}})")
 
+    def codegen_partition_call(self, partition_id: int, partition_signatures: Any) -> None:
+        first = len(self.lines)
+        super().codegen_partition_call(partition_id, partition_signatures)
+        self._partition_calls.append((first, len(self.lines)))
+
+    def generate_after_suffix(self, result: Any) -> None:
+        super().generate_after_suffix(result)
+        if self._is_one_partition:
+            result.writeline(f"whole_program({self.all_partition_names[0]})")
+
     def generate_return(self, output_refs: list[str]) -> None:
+        alone = self._partition_calls == [(0, len(self.lines))]
+        self._is_one_partition = self.recording and alone and not self.checked_launches
         if self.checked_launches:
             self.wrapper_call.writeline(f"report_indices(index_errors, {self.checked_launches!r})")
         super().generate_return(output_refs)

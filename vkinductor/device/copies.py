@@ -7,6 +7,7 @@ kernels and transfers alone. Which kernel moves strided memory is `strided`'s bu
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import torch
@@ -19,6 +20,19 @@ from vkinductor.device.strided import Operand
 from vkinductor.runtime.errors import UnsupportedError
 
 Scalar = bool | int | float | complex
+
+# How a number lies in memory; dtypes that are none of `struct`'s go through a tensor on the host.
+_NUMBERS = {
+    torch.bool: struct.Struct("?"),
+    torch.uint8: struct.Struct("B"),
+    torch.int8: struct.Struct("b"),
+    torch.int16: struct.Struct("h"),
+    torch.int32: struct.Struct("i"),
+    torch.int64: struct.Struct("q"),
+    torch.float16: struct.Struct("e"),
+    torch.float32: struct.Struct("f"),
+    torch.float64: struct.Struct("d"),
+}
 
 
 def copy_(dst: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
@@ -82,7 +96,12 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 def item(tensor: torch.Tensor) -> Scalar:
     """The one element of a vulkan tensor as a Python number; waits for the device."""
-    return to_host(tensor).item()
+    number = _NUMBERS.get(tensor.dtype)
+    if number is None or tensor.is_neg():
+        return to_host(tensor).item()
+    # A token is read after each step of a language model: straight from memory, without a tensor for it.
+    value: Scalar = number.unpack(registry.open().stream.read(tensor.data_ptr(), number.size))[0]
+    return value
 
 
 def fill_(tensor: torch.Tensor, value: Scalar) -> torch.Tensor:

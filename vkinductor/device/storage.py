@@ -137,6 +137,7 @@ class TorchDevice:
         self.layouts: dict[tuple[Any, ...], Layout] = {}
         self.kernels: dict[Any, Any] = {}  # `strided`'s pipelines
         self.copy_plans: dict[Any, Any] = {}  # and what it does for shapes it has seen
+        self.replayed: dict[int, list[Any]] = {}  # thread -> its replays, while somebody looks (codegen/recording.py)
         self._allocate = runtime.memory.allocate
         # One DLManagedTensor serves every tensor: torch copies what it needs, and keeps the pointer only to
         # see, when the storage dies, that there is no deleter. It must therefore live as long as any tensor:

@@ -173,6 +173,13 @@ class Recorder:
         if submissions.current is None and value >= submissions.submitted:
             self._became_idle()
 
+    def _wait_for_writes(self, value: int) -> None:
+        """Until the host can read what a submission wrote. The device may still be at its end: hazards stay."""
+        submissions = self.submissions
+        submissions.wait_for_writes(value)
+        if submissions.current is None and value >= submissions.submitted:
+            self._submit_at = _FIRST_SUBMIT
+
     def _became_idle(self) -> None:
         self._hazards.clear()
         self.submissions.forget()

@@ -278,7 +278,7 @@ class Stream(Recorder):
             if block.host and (block.cached or nbytes <= _DIRECT_READ_BYTES):
                 writer = self._last_user(src, src + nbytes, by_writes_only=True)
                 if writer is not None:
-                    self._wait(writer.value)
+                    self._wait_for_writes(writer.value)
                 ctypes.memmove(host_ptr, block.host + src - block.base, nbytes)
                 return
             chunk = self._downloads.chunk_bytes
@@ -298,8 +298,14 @@ class Stream(Recorder):
             if waiting:
                 self._take_over(*waiting)
 
+    def read(self, src: int, nbytes: int) -> bytes:
+        """A few bytes of device memory, as `download` gives them."""
+        data = ctypes.create_string_buffer(nbytes)
+        self.download(ctypes.addressof(data), src, nbytes)
+        return data.raw
+
     def _take_over(self, value: int, host_ptr: int, staged: int, size: int) -> None:
-        self._wait(value)
+        self._wait_for_writes(value)
         ctypes.memmove(host_ptr, staged, size)
 
     def _record_copy(self, command: Any, src: Any, src_offset: int, dst: Any, dst_offset: int, nbytes: int) -> None:

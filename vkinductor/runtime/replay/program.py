@@ -55,7 +55,8 @@ class Instance:
     """Recorded command buffers (one but where a watchdog bites) and their argument memory. `value`: of the latest
     submission that runs them.
 
-    `bound` says for what its memory is filled in; `reads`, `writes`: the ranges behind that.
+    `bound` and `addresses`, those that vary, say for what its memory is filled in; `reads`, `writes`: the ranges behind
+    that.
     """
 
     commands: tuple[Any, ...]

@@ -8,11 +8,12 @@ get twice the room.
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vkinductor.runtime.replay.capture import Capture, Launch, Pointer, lifetimes
 from vkinductor.runtime.replay.combine import NotCombined
@@ -142,6 +143,8 @@ class Recording:
 
     def moved(self, addresses: Sequence[int]) -> bool:
         """Let inputs move that were thought fixed. Returns whether any had moved: bindings are then gone."""
+        if self.program is not None and self._pick_fixed(addresses) == self._fixed:
+            return False
         moved = [r for r, address in self._stable.items() if addresses[r] != address]
         if not moved:
             return False
@@ -177,6 +180,11 @@ class Recording:
                 at += 12
             self._layout.append((pipeline, args_at, groups_at))
         self._argument_bytes = at
+        # A model has hundreds of weights: of each call's addresses most are compared, and few make an instance's key.
+        fixed = sorted(self._stable)
+        self._fixed = tuple(self._stable[r] for r in fixed)
+        self._pick_fixed = picker(fixed)
+        self.pick_moving = picker([r for r in range(self.inputs + len(self.outputs)) if r not in self._stable])
         self._expect_others()
         self.program = self._program(list(map(self._step, self.launches, self._layout)), at)
 
@@ -273,9 +281,11 @@ class Recording:
             if self._plan.nbytes and shared.scratch_address != self._scratch_address:
                 self.discard()
                 return False
-            instance = program.instance(binding, addresses)
-            if instance.bound is not binding or instance.addresses != addresses:
+            moving = self.pick_moving(addresses)
+            instance = program.instance(binding, moving)
+            if instance.bound is not binding or instance.addresses != moving:
                 self._write(instance, binding, addresses)
+                instance.addresses = moving
             stream.replay(instance, self.name, program.dispatches, program.barriers)
         return True
 
@@ -289,7 +299,7 @@ class Recording:
             pack = _ADDRESS.pack_into
             for at, resource, addend in binding.patches:
                 pack(view, at, by_resource[resource] + addend - bias)
-        instance.bound, instance.addresses = binding, addresses
+        instance.bound = binding
         reads: list[tuple[int, int]] = []
         writes: list[tuple[int, int]] = []
         for resource, address in by_resource.items():
@@ -301,6 +311,13 @@ class Recording:
     def __del__(self) -> None:
         if self.program is not None:
             self.program.retire()
+
+
+def picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes the elements at `positions` out of a sequence."""
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    return lambda values: tuple(values[position] for position in positions)
 
 
 def _same_shape(new: Launch, old: Launch) -> bool:
