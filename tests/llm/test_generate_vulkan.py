@@ -69,7 +69,7 @@ def test_two_hundred_tokens_compile_twice_and_record_a_few_times(tiny_llama, cou
 
 def test_drawn_tokens_are_those_of_the_seed_however_many_steps_a_wait(tiny_llama, counters):
     reference = tiny_llama(num_hidden_layers=1)
-    generator = Generator(copy.deepcopy(reference).to("vulkan"), 64)
+    generator = Generator(copy.deepcopy(reference).to("vulkan"), 64, in_flight=2)
     options = SamplingOptions(tokens=20, temperature=0.8, top_k=20, top_p=0.9, seed=3)
     results = [generator.generate(make_prompt(9), options, steps=steps) for steps in (1, 5, 1)]
     assert len({result.tokens for result in results}) == 1

@@ -22,7 +22,7 @@ def model(tiny_llama):
 
 @pytest.fixture
 def generator(model):
-    return Generator(model, 100, None, prefill_chunk=4)
+    return Generator(model, 100, None, prefill_chunk=4, in_flight=2)
 
 
 def expected(model, prompt: list[int], tokens: int) -> tuple[int, ...]:

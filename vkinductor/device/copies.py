@@ -94,6 +94,23 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(host) if tensor.is_neg() else host
 
 
+def mark() -> int:
+    """Submit what has been recorded. Returns what `to_host_after` waits for."""
+    return registry.open().stream.mark()
+
+
+def to_host_after(tensor: torch.Tensor, after: int) -> torch.Tensor:
+    """A new CPU tensor with the values that a row-major vulkan tensor had at a `mark`.
+
+    No later command may write there. Where the host sees the device's memory, it does not wait for later ones.
+    """
+    host = torch.empty(tensor.size(), dtype=tensor.dtype)
+    assert tensor.is_contiguous(), "only row-major tensors are read like that"
+    if host.numel():
+        registry.open().stream.download(host.data_ptr(), tensor.data_ptr(), host.nbytes, after)
+    return host
+
+
 def item(tensor: torch.Tensor) -> Scalar:
     """The one element of a vulkan tensor as a Python number; waits for the device."""
     number = _NUMBERS.get(tensor.dtype)

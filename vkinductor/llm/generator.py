@@ -9,6 +9,7 @@ steps, one for drawn ones, each made when it is first needed.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Generator as Generator_
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from vkinductor.llm import readback
 from vkinductor.llm.errors import PromptTooLongError, UnknownOptionError
 from vkinductor.llm.reports import (
     CompileReport,
@@ -65,7 +67,8 @@ class Generator:
 
     `model` is a causal language model of `transformers`, or a `decoder.Decoder`, already on its device. `backend`
     names a `torch.compile` backend, or is None to run eagerly. Not thread-safe. Raises UnknownOptionError for a batch
-    that is not from 1 to MOST_ROWS, and UnsupportedModelError (see cache.py).
+    that is not from 1 to MOST_ROWS, and UnsupportedModelError (see cache.py). `in_flight`: chunks of steps at a time
+    (None: two on a GPU, which then goes on while tokens are read and used; what ran behind a stop is dropped).
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Generator:
         *,
         batch: int = 1,
         prefill_chunk: int = PREFILL_CHUNK,
+        in_flight: int | None = None,
     ):
         from vkinductor.llm.cache import StaticKVCache  # imports transformers
 
@@ -88,6 +92,7 @@ class Generator:
         self.device = weight.device
         self.batch = batch
         self.prefill_chunk = prefill_chunk
+        self._in_flight = in_flight or (2 if readback.worthwhile(weight.device) else 1)
         length = -(-length // CACHE_GRANULE) * CACHE_GRANULE
         self.cache = StaticKVCache(model.config, length, weight.device, weight.dtype, batch)
         self.last: Generation | None = None
@@ -102,8 +107,12 @@ class Generator:
         self._eager = backend is None
         if backend is not None:
             self._prefill = torch.compile(step.prefill, backend=backend, fullgraph=True)
-            self._greedy = torch.compile(step.greedy, backend=backend, fullgraph=True, dynamic=False)
-            self._sampled = torch.compile(step.sampled, backend=backend, fullgraph=True, dynamic=False)
+            # Nobody but this object has the model by now: looking at each of its modules at each step, some hundred
+            # microseconds for the smallest models, would take the host longer than a GPU takes for their steps.
+            unguarded = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
+            how: dict[str, Any] = {"backend": backend, "fullgraph": True, "dynamic": False, "options": unguarded}
+            self._greedy = torch.compile(step.greedy, **how)
+            self._sampled = torch.compile(step.sampled, **how)
 
     def generate(
         self,
@@ -150,13 +159,13 @@ class Generator:
         length, stop = max(map(len, prompts)), frozenset(options.stop)
         produced: list[list[int]] = [[] for _ in prompts]
         running = [True] * len(prompts)
-        reused = ran = 0
+        reused = ran = launched = 0
         start = first = end = time.perf_counter()
         before = after = counters.snapshot()
         try:
             reused = self._begin(prompts, length, options)
             chunks = self._chunks(length, options, steps, cancelled)
-            for position, chunk in enumerate(chunks):
+            for position, (chunk, launched) in enumerate(chunks):
                 end, after = time.perf_counter(), counters.snapshot()
                 if position == 0:
                     first, before = end, after
@@ -172,7 +181,7 @@ class Generator:
                         return
                     yield tuple(rows[-1] if on else None for rows, on in zip(produced, running, strict=True))
         finally:
-            per_token, fallbacks = counts_between(before, after, ran)
+            per_token, fallbacks = counts_between(before, after, launched)
             self.last = Generation(
                 prompt_tokens=length,
                 rows=tuple(map(tuple, produced)),
@@ -188,29 +197,36 @@ class Generator:
 
     def _chunks(
         self, length: int, options: SamplingOptions, steps: int | None, cancelled: Callable[[], bool]
-    ) -> Iterator[list[list[int]]]:
-        """Tokens as they are read back: those behind the prompt alone, then a chunk of steps each time."""
+    ) -> Iterator[tuple[list[list[int]], int]]:
+        """Tokens as they are read back, and the steps launched by then: those behind the prompt alone, then a chunk of
+        steps each time."""
         history = self._step.history.tokens
         advance = self._greedy if options.temperature == 0 else self._sampled
-        done, count = 0, 1
-        while done < options.tokens and not cancelled():
-            count = min(count, options.tokens - done)
-            started = time.perf_counter()
-            with torch.no_grad():
-                for _ in range(count if done else 0):
-                    advance()
-                chunk: list[list[int]] = history[length + done : length + done + count].cpu().tolist()
-            seconds = time.perf_counter() - started
-            if self.batch == 1 and done:
+        made, count = 1, steps or 1  # tokens, launched
+        flying = deque([(1, readback.Pending(history[length : length + 1]))])
+        ready = time.perf_counter()
+        while flying and not cancelled():
+            tokens, pending = flying.popleft()
+            chunk = pending.read()
+            seconds, ready = time.perf_counter() - ready, time.perf_counter()
+            first = made == 1
+            if self.batch == 1 and not first:
                 # The step before each of these tokens ran its predecessor.
                 self._held += (self._newest, *(row[0] for row in chunk[:-1]))
             self._newest = chunk[-1][0]
-            yield chunk
-            done += count
-            if steps is not None:
-                count = steps
-            elif done > 1:
+            yield chunk, made - 1
+            if steps is None and not first and tokens == count:
                 count = min(2 * count if 2 * seconds <= FLOWING_SECONDS else count, MOST_STEPS)
+            if len(flying) == 0:
+                ready = time.perf_counter()
+            with torch.no_grad():
+                while made < options.tokens and len(flying) < self._in_flight:
+                    tokens = min(count, options.tokens - made)
+                    for _ in range(tokens):
+                        advance()
+                    rows = history[length + made : length + made + tokens]
+                    flying.append((tokens, readback.Pending(rows)))
+                    made += tokens
 
     def _begin(self, prompts: Sequence[Row], length: int, options: SamplingOptions) -> int:
         """Run the prompts up to the first new token, which stays on the device. Returns how many tokens were held."""

@@ -266,8 +266,19 @@ class Stream(Recorder):
                 if size == self._uploads.chunk_bytes:
                     self._submit()  # the device copies this chunk while the host fills the next one
 
-    def download(self, host_ptr: int, src: int, nbytes: int) -> None:
-        """Copy device memory to the host; waits for the commands that wrote it, and only those."""
+    def mark(self) -> int:
+        """Submit what is recorded, without waiting. Returns the value of that submission, for `download`."""
+        self.captures.refuse("a submit")
+        with self.lock:
+            self._submit()
+            return self.submissions.submitted
+
+    def download(self, host_ptr: int, src: int, nbytes: int, after: int | None = None) -> None:
+        """Copy device memory to the host; waits for the commands that wrote it, and only those.
+
+        after: of a `mark`, when no command since then writes the memory. Programs are noted with all of a tensor that
+        they write a part of: a reader of another part would otherwise wait for them.
+        """
         if nbytes <= 0:
             return
         self.captures.refuse("a download")
@@ -276,9 +287,10 @@ class Stream(Recorder):
         with self.lock:
             block = self._memory.block_of(src)
             if block.host and (block.cached or nbytes <= _DIRECT_READ_BYTES):
-                writer = self._last_user(src, src + nbytes, by_writes_only=True)
-                if writer is not None:
-                    self._wait_for_writes(writer.value)
+                if after is None:
+                    writer = self._last_user(src, src + nbytes, by_writes_only=True)
+                    after = writer.value if writer is not None else 0
+                self._wait_for_writes(after)
                 ctypes.memmove(host_ptr, block.host + src - block.base, nbytes)
                 return
             chunk = self._downloads.chunk_bytes

@@ -1,0 +1,117 @@
+"""Calls that go straight to a graph's one partition: when they do, what they count, and what keeps the long way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from compiled import same
+
+from vkinductor.codegen import direct
+from vkinductor.codegen.direct import DirectGraph
+
+CALLS = 6
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """The graphs that a test compiles, and how many of their calls were direct."""
+    made: list[DirectGraph] = []
+    monkeypatch.setattr(DirectGraph, "__init__", _noted(DirectGraph.__init__, made))
+    return made
+
+
+def _noted(original, made):
+    def __init__(self, compiled):
+        original(self, compiled)
+        made.append(self)
+
+    return __init__
+
+
+def device(*shape):
+    return torch.randn(*shape, device="vulkan")
+
+
+def norm(x, w):
+    for _ in range(2):
+        x = torch.softmax(x @ w, -1)
+    return x
+
+
+def compiled(f):
+    torch._dynamo.reset()
+    return torch.compile(f, backend="vulkan", fullgraph=True, dynamic=False)
+
+
+def run(f, *args):
+    with torch.no_grad():
+        for _ in range(CALLS):
+            result = f(*args)
+    return result
+
+
+def test_a_graph_of_one_partition(graphs):
+    x, w = device(8, 16), device(16, 16)
+    f = compiled(norm)
+    same(run(f, x, w), norm(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+    (graph,) = graphs
+    assert graph.way is not None
+    graph.compiled = None  # not called any more
+    kept = []
+    for _ in range(4):  # its own results, new tensors, weights that were replaced
+        x, w = run(f, x, w), device(16, 16)
+        kept.append((x, w, f(x, w)))
+    for x, w, y in kept:
+        same(y, norm(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+
+
+def test_written_inputs_count_versions(graphs):
+    def write(cache, x):
+        y = torch.softmax(x, -1)
+        cache[1:3] = torch.softmax(y * 2, 0)
+        return y
+
+    cache, x = torch.zeros(4, 8, device="vulkan"), device(2, 8)
+    f = compiled(write)
+    run(f, cache, x)
+    assert graphs[0].way is not None
+    before = cache._version, x._version
+    y = run(f, cache, x)
+    assert (cache._version, x._version) == (before[0] + CALLS, before[1])
+    same(cache[1:3].cpu(), torch.softmax(y.cpu() * 2, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_an_input_that_is_not_aligned_takes_the_long_way(graphs):
+    x, w = device(8, 16), device(16, 16)
+    f = compiled(norm)
+    run(f, x, w)
+    assert graphs[0].way is not None
+    odd = device(8 * 16 + 1)[1:].view(8, 16)
+    same(run(f, odd, w), norm(odd.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (y := torch.softmax(torch.softmax(x, -1), 0), y[1:])[1],  # a view of what the partition returns
+        lambda x: torch.linalg.inv(torch.softmax(torch.softmax(x, -1), 0) + torch.eye(8, device=x.device)),
+        lambda x: (torch.softmax(torch.softmax(x, -1), 0), x.view(-1)),
+    ],
+    ids=["view", "operator outside", "view of an input"],
+)
+def test_graphs_that_are_more_keep_their_wrappers(graphs, f, monkeypatch):
+    monkeypatch.setattr(direct, "_TRIES", 4)
+    x = device(8, 8)
+    got, want = run(compiled(f), x), f(x.cpu())
+    assert all(graph.way is None for graph in graphs)
+    for a, b in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, want)), strict=True):
+        same(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_training_keeps_its_wrappers(graphs):
+    x, w = device(8, 16), device(16, 16).requires_grad_()
+    f = compiled(norm)
+    for _ in range(CALLS):
+        f(x, w).sum().backward()
+    assert all(graph.way is None for graph in graphs)
+    assert w.grad is not None
