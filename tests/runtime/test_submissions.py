@@ -1,4 +1,4 @@
-"""The word in mapped memory that tells of a submission's writes, as GPUs have it: polled for a while, then waited for."""
+"""The word in mapped memory that tells of a submission's writes, as on GPUs: polled for a while, then waited for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from vkinductor.runtime import submissions
 from vkinductor.runtime.errors import DEVICE_LOST, DeviceLostError
+from vkinductor.runtime.host_word import HostWord
 
 N = 1000
 
@@ -18,19 +19,21 @@ def device(request, monkeypatch):
     context.reset()
     monkeypatch.setenv("VKINDUCTOR_LIMITS", "host_mapping=0" if request.param == "staged" else "")
     monkeypatch.setitem(submissions.SPIN_NS, "cpu", 50_000_000)
-    yield context.get()
+    device = context.get()
+    device.stream.word = HostWord(device, device.stream.barriers)
+    yield device
     context.reset()
 
 
 def reached(device) -> int:
-    return int(device.stream.submissions._word[0])
+    return int(device.stream.word._word[0])
 
 
 @pytest.mark.parametrize("first", [0, (1 << 32) - 4], ids=["", "the word turns over"])
 def test_reads_see_what_was_written(device, kernels, first):
     state = device.stream.submissions
     state.submitted = state._done = first
-    state._word[0] = first & 0xFFFFFFFF
+    device.stream.word._word[0] = first & 0xFFFFFFFF
     x, y = kernels.upload(device, np.arange(N, dtype=np.float32)), device.memory.allocate(4 * N)
     for i in range(1, 20):
         kernels.run_scale_add(device, x, y, N, scale=float(i))
@@ -54,8 +57,8 @@ def test_a_read_after_a_mark_sees_what_was_there(device, kernels):
 
 def test_a_word_that_does_not_come_is_waited_for(device, kernels, monkeypatch):
     state = device.stream.submissions
-    monkeypatch.setattr(state, "_word", [0])
-    monkeypatch.setattr(state, "_spin_ns", 1000)
+    monkeypatch.setattr(device.stream.word, "_word", [0])
+    monkeypatch.setattr(state, "spin_ns", 1000)
     x = kernels.upload(device, np.ones(N, np.float32))
     kernels.run_scale_add(device, x, x, N, scale=2.0)
     np.testing.assert_array_equal(kernels.download(device, x, N), 2.0)

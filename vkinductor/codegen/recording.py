@@ -29,6 +29,7 @@ from vkinductor.device.registry import registry
 from vkinductor.device.storage import Layout, TorchDevice
 from vkinductor.runtime.errors import UnsupportedError
 from vkinductor.runtime.replay.capture import Capture, CaptureRefused
+from vkinductor.runtime.replay.program import Program
 from vkinductor.runtime.replay.recording import Binding, Recording, picker
 
 from .gemm.choose import compute_units
@@ -37,8 +38,8 @@ from .slots import OutputSlots
 MIN_LAUNCHES = 2
 # Programs of one partition: shapes that run other kernels (an empty batch, say).
 MAX_RECORDINGS = 8
-# Addresses of inputs that are known not to overlap: results take turns in a few places.
-_MAX_CHECKED = 64
+# Addresses of inputs that a partition remembers: results take turns in a few places.
+_MAX_FAMILIAR = 64
 
 _data_ptr = torch.Tensor.data_ptr
 _reinterpret: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
@@ -68,6 +69,16 @@ class Entry:
     slots: tuple[OutputSlots, ...]
     new: tuple[Layout, ...]
     outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True)
+class Familiar:
+    """Addresses of inputs that were replayed: nothing that is written overlaps, and none of the fixed ones has moved as
+    long as the recording has this program. moving: ``Recording.pick_moving`` of them."""
+
+    entry: Entry
+    program: Program | None
+    moving: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,7 @@ class RecordedPartition:
         self._before: tuple[int, ...] | None = None  # addresses of the first call
         self._entries: dict[Any, Entry] = {}
         self._recordings: list[tuple[Recording, tuple[OutputSlots, ...]]] = []
-        self._checked: set[tuple[Binding, tuple[int, ...]]] = set()  # inputs that were seen not to overlap
+        self._familiar: dict[tuple[int, ...], Familiar] = {}  # where no numbers are among the arguments
         _partitions.add(self)
 
     @property
@@ -136,6 +147,12 @@ class RecordedPartition:
                 return self.fn(args)
             if addresses is None:
                 addresses = tuple(map(_data_ptr, self._pick(args)))
+            familiar = self._familiar.get(addresses)
+            if familiar is not None and familiar.entry.recording.program is familiar.program:
+                result = self._replay(familiar.entry, args, addresses, familiar.moving)
+                if result is not None:
+                    self._note(device, args, result)
+                    return result
             key = tuple([_scalar(args[i]) for i in self._others]) if self._others else ()
             for _ in range(3):
                 entry = self._find(key) or self._capture(device, key, args, addresses)
@@ -143,13 +160,31 @@ class RecordedPartition:
                     return self.fn(args)
                 if entry.recording.written_inputs and not self._apart(entry, addresses):
                     return self.fn(args)
-                result = self._replay(entry, args, addresses)
+                if entry.recording.program is None or entry.recording.moved(addresses):
+                    continue
+                result = self._replay(entry, args, addresses, entry.recording.pick_moving(addresses))
                 if result is not None:
-                    if device.replayed and (seen := device.replayed.get(threading.get_ident())) is not None:
-                        seen.append(Replayed(self, tuple(args), result))
-                    args.clear()
+                    if not self._others:
+                        self._remember(entry, addresses)
+                    self._note(device, args, result)
                     return result
             return self.fn(args)
+
+    def knows(self, addresses: tuple[int, ...]) -> bool:
+        """Whether it has been called with tensors at these addresses, and they are not forgotten."""
+        return addresses in self._familiar
+
+    def _note(self, device: TorchDevice, args: list[Any], result: tuple[Any, ...]) -> None:
+        """After a replay: tell who looks, and let go of the arguments."""
+        if device.replayed and (seen := device.replayed.get(threading.get_ident())) is not None:
+            seen.append(Replayed(self, tuple(args), result))
+        args.clear()
+
+    def _remember(self, entry: Entry, addresses: tuple[int, ...]) -> None:
+        if len(self._familiar) >= _MAX_FAMILIAR:
+            self._familiar.clear()
+        recording = entry.recording
+        self._familiar[addresses] = Familiar(entry, recording.program, recording.pick_moving(addresses))
 
     def _find(self, key: Any) -> Entry | None:
         """The entry of a key, unless its recording has let go of what was filled in for it."""
@@ -167,13 +202,12 @@ class RecordedPartition:
         if any(isinstance(args[i], torch.Tensor) and args[i].dim() for i in self._others):
             self.refused = "a CPU tensor among its arguments"
 
-    def _replay(self, entry: Entry, args: list[Any], addresses: tuple[int, ...]) -> tuple[Any, ...] | None:
+    def _replay(
+        self, entry: Entry, args: list[Any], addresses: tuple[int, ...], moving: tuple[int, ...]
+    ) -> tuple[Any, ...] | None:
         """The results of a replay, None when the recording has to be bound anew."""
-        recording = entry.recording
-        if recording.program is None or recording.moved(addresses):
-            return None
         slots = [pool.take(layout.nbytes) for pool, layout in zip(entry.slots, entry.new, strict=True)]
-        if not recording.replay(entry.binding, (*addresses, *[slot.address for slot in slots])):
+        if not entry.recording.replay(entry.binding, addresses, tuple([slot.address for slot in slots]), moving):
             return None
         lent = zip(entry.slots, slots, entry.new, strict=True)
         new = [pool.lend(slot, layout) for pool, slot, layout in lent]
@@ -270,9 +304,6 @@ class RecordedPartition:
 
     def _apart(self, entry: Entry, addresses: tuple[int, ...]) -> bool:
         """Whether no input that the program writes overlaps another input."""
-        key = entry.binding, addresses
-        if key in self._checked:
-            return True
         sizes = entry.binding.sizes
         written = entry.recording.written_inputs
         spans = sorted((a, a + sizes[r], r in written) for r, a in enumerate(addresses) if sizes[r])
@@ -283,15 +314,12 @@ class RecordedPartition:
             end = max(end, hi)
             if writes:
                 end_written = max(end_written, hi)
-        if len(self._checked) >= _MAX_CHECKED:
-            self._checked.clear()
-        self._checked.add(key)
         return True
 
     def _clear(self) -> None:
         self._entries = {}
         self._recordings = []
-        self._checked = set()
+        self._familiar = {}
         self.refused = None
 
     def trim(self) -> None:

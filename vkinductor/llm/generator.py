@@ -165,12 +165,12 @@ class Generator:
         try:
             reused = self._begin(prompts, length, options)
             chunks = self._chunks(length, options, steps, cancelled)
-            for position, (chunk, launched) in enumerate(chunks):
+            for position, (chunk, steps_launched) in enumerate(chunks):
                 end, after = time.perf_counter(), counters.snapshot()
                 if position == 0:
                     first, before = end, after
                 else:
-                    ran += len(chunk)
+                    ran, launched = ran + len(chunk), steps_launched
                 for row in chunk:
                     for at, token in enumerate(row[: len(prompts)]):
                         if running[at] and token in stop:

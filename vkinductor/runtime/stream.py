@@ -16,6 +16,7 @@ from vkinductor.runtime.barriers import TO_COMPUTE
 from vkinductor.runtime.errors import UnsupportedError, VulkanError
 from vkinductor.runtime.grid import fold
 from vkinductor.runtime.hazards import Ranges
+from vkinductor.runtime.host_word import HostWord
 from vkinductor.runtime.recorder import Recorder
 from vkinductor.runtime.staging import HostRing
 from vkinductor.runtime.stats import counters
@@ -45,6 +46,7 @@ class Stream(Recorder):
         super().__init__(device)
         vk, limits = device.vk, device.info.limits
         self.bias = device.memory.bias
+        self._device = device
         self._bind, self._push, self._dispatch = vk.vkCmdBindPipeline, vk.vkCmdPushConstants, vk.vkCmdDispatch
         self._pipelines, self._limits, self._kind = device.pipelines, limits, device.info.kind
         self._max_groups = limits.max_workgroup_count
@@ -270,7 +272,7 @@ class Stream(Recorder):
         """Submit what is recorded, without waiting. Returns the value of that submission, for `download`."""
         self.captures.refuse("a submit")
         with self.lock:
-            self._submit()
+            self._submit(awaited=True)
             return self.submissions.submitted
 
     def download(self, host_ptr: int, src: int, nbytes: int, after: int | None = None) -> None:
@@ -284,6 +286,8 @@ class Stream(Recorder):
         self.captures.refuse("a download")
         self._check_range(src, nbytes)
         counters.d2h_bytes += nbytes
+        if self.word is None and self.submissions.spin_ns:
+            self._make_word()
         with self.lock:
             block = self._memory.block_of(src)
             if block.host and (block.cached or nbytes <= _DIRECT_READ_BYTES):
@@ -309,6 +313,15 @@ class Stream(Recorder):
                 waiting = (value, host_ptr + at, piece.host, size)
             if waiting:
                 self._take_over(*waiting)
+
+    def _make_word(self) -> None:
+        """Without the lock: it compiles a shader."""
+        word = HostWord(self._device, self.barriers)
+        with self.lock:
+            if self.word is None and self.failure is None:
+                self.word = word
+            else:
+                word.close()
 
     def read(self, src: int, nbytes: int) -> bytes:
         """A few bytes of device memory, as `download` gives them."""

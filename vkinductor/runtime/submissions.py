@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.runtime.barriers import ALL_SOURCES, TO_HOST, TO_TRANSFER_AND_HOST, TRANSFER_WRITE, Barriers
-from vkinductor.runtime.blocks import Block
+from vkinductor.runtime.barriers import ALL_SOURCES, TO_HOST, Barriers
 from vkinductor.runtime.errors import DEVICE_LOST, TIMEOUT, DeviceLostError, VulkanError, check
 from vkinductor.runtime.hazards import Ranges
 from vkinductor.runtime.stats import counters
 
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
+    from vkinductor.runtime.host_word import HostWord
 
 # Submissions in flight before recording waits for the oldest. A few keep the device busy; more only hold
 # memory.
@@ -27,12 +27,9 @@ SLOTS = 8
 _WAIT_SLICE_NS = 500_000_000
 
 # A wait polls this long before it blocks: on an H100 the end of a short kernel is then seen 11 us sooner (35 us
-# after its recording began, against 46), and the thread that goes on is not one that has to be woken. A word that the
-# submission itself writes is seen sooner still (14 us). CUDA polls without end; this ends, so that a lost device is
-# noticed. A CPU driver needs the processor itself.
+# after its recording began, against 46), and the thread that goes on is not one that has to be woken. CUDA polls
+# without end; this ends, so that a lost device is noticed. A CPU driver needs the processor itself.
 SPIN_NS = {"discrete": 8_000_000, "integrated": 50_000}
-
-_WORD = (1 << 32) - 1
 
 # Names of kernels in a message about a lost device.
 _NAMES_SHOWN = 24
@@ -65,12 +62,8 @@ class Submissions:
         self._done = 0  # value known to be reached
         self._slots: list[Slot] = []
         self._at = 0
-        self._spin_ns = SPIN_NS.get(device.info.kind, 0)
-        self._block: Block | None = None
-        self._word: Any = None
+        self.spin_ns = SPIN_NS.get(device.info.kind, 0)
         self._prepare()
-        if self._spin_ns:
-            self._prepare_word()
 
     def _prepare(self) -> None:
         ffi = self._ffi
@@ -100,13 +93,6 @@ class Submissions:
         wait.sType = 1000207004
         wait.semaphoreCount, wait.pSemaphores, wait.pValues = 1, self._semaphores, self._wait_value
         self._wait_info = wait
-
-    def _prepare_word(self) -> None:
-        """A word in mapped memory into which each submission writes its value when all else in it is done."""
-        blocks = self._device.blocks
-        self._block = blocks.create(256, blocks.plan.download)
-        self._word = self._ffi.cast("volatile uint32_t *", self._block.host)
-        self._word[0] = 0
 
     def _new_slot(self) -> Slot:
         ffi, vk, handle = self._ffi, self._vk, self._device.handle
@@ -170,13 +156,7 @@ class Submissions:
             return
         self.current = None
         # The host may read what this wrote once it has waited: needed for mapped memory and downloads.
-        if self._block is None:
-            self._barriers.record(slot.command, ALL_SOURCES, TO_HOST)
-        else:
-            self._barriers.record(slot.command, ALL_SOURCES, TO_TRANSFER_AND_HOST)
-            at = self._block.skew
-            self._vk.vkCmdFillBuffer(slot.command, self._block.buffer, at, 4, slot.value & _WORD)
-            self._barriers.record(slot.command, TRANSFER_WRITE, TO_HOST)
+        self._barriers.record(slot.command, ALL_SOURCES, TO_HOST)
         self._check(self._vk.vkEndCommandBuffer(slot.command), "vkEndCommandBuffer")
         self._commands[0] = slot.command
         self._value[0] = slot.value
@@ -192,8 +172,8 @@ class Submissions:
             return
         if value > self.submitted:
             self.submit()
-        if self._spin_ns:
-            until = time.perf_counter_ns() + self._spin_ns
+        if self.spin_ns:
+            until = time.perf_counter_ns() + self.spin_ns
             while self.completed() < value and time.perf_counter_ns() < until:
                 pass
             if value <= self._done:
@@ -206,26 +186,16 @@ class Submissions:
         self._check(result, "waiting for the device")
         self._done = max(self._done, value)
 
-    def wait_for_writes(self, value: int) -> None:
-        """Return when the host can read what the submission of this value wrote; submits it first if need be.
+    def wait_for_writes(self, value: int, word: HostWord) -> None:
+        """Return when the host can read what the submission of this value wrote, as `word` or its end tells.
 
         The submission may not have ended yet: its command buffer, and memory that it uses, are still in use.
         """
-        if value <= self._done:
-            return
-        if value > self.submitted:
-            self.submit()
-        word = self._word
-        if word is None:
-            self.wait(value)
-            return
-        # Submissions end in order, and far fewer than half of a word's values are in flight.
-        wanted = value & _WORD
-        until = 0
-        while (word[0] - wanted) & _WORD > _WORD // 2:
-            now = time.perf_counter_ns()
-            until = until or now + self._spin_ns
-            if now > until:
+        until = time.perf_counter_ns() + self.spin_ns
+        while not word.reached(value):
+            if self.completed() >= value:
+                return
+            if time.perf_counter_ns() > until:
                 self.wait(value)
                 return
 
@@ -266,7 +236,4 @@ class Submissions:
         for slot in self._slots:
             self._vk.vkDestroyCommandPool(handle, slot.pool, ffi.NULL)
         self._slots.clear()
-        if self._block is not None:
-            self._device.blocks.destroy(self._block)
-            self._block = self._word = None
         self._vk.vkDestroySemaphore(handle, self._semaphore, ffi.NULL)

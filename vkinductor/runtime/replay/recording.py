@@ -184,7 +184,7 @@ class Recording:
         fixed = sorted(self._stable)
         self._fixed = tuple(self._stable[r] for r in fixed)
         self._pick_fixed = picker(fixed)
-        self.pick_moving = picker([r for r in range(self.inputs + len(self.outputs)) if r not in self._stable])
+        self.pick_moving = picker([r for r in range(self.inputs) if r not in self._stable])
         self._expect_others()
         self.program = self._program(list(map(self._step, self.launches, self._layout)), at)
 
@@ -269,8 +269,15 @@ class Recording:
 
     # Replaying.
 
-    def replay(self, binding: Binding, addresses: tuple[int, ...]) -> bool:
-        """Submit the program for `binding`; `addresses`: of the inputs, then of `outputs`.
+    def replay(
+        self,
+        binding: Binding,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...] = (),
+        moving: tuple[int, ...] | None = None,
+    ) -> bool:
+        """Submit the program for `binding`; addresses of the inputs and of `outputs` (which may stand in the first).
+        moving: what `pick_moving` gives for the inputs, where it is known.
 
         False when the scratch range has moved meanwhile: the program is gone, bind again.
         """
@@ -281,10 +288,10 @@ class Recording:
             if self._plan.nbytes and shared.scratch_address != self._scratch_address:
                 self.discard()
                 return False
-            moving = self.pick_moving(addresses)
+            moving = (self.pick_moving(inputs) if moving is None else moving) + inputs[self.inputs :] + outputs
             instance = program.instance(binding, moving)
             if instance.bound is not binding or instance.addresses != moving:
-                self._write(instance, binding, addresses)
+                self._write(instance, binding, inputs + outputs)
                 instance.addresses = moving
             stream.replay(instance, self.name, program.dispatches, program.barriers)
         return True
