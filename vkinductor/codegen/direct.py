@@ -2,9 +2,9 @@
 
 Between Dynamo and a partition stand AOTAutograd's wrapper and Inductor's: for a model of hundreds of weights they cost
 a call more than its replay (80 us of 130 with 248 inputs). A program that consists of one partition
-(``recording.whole_program``) passes its arguments on in another order, and its results back. Which goes where is seen in
-a call that took the whole way: by identity, so whatever a wrapper changes (a view of an input, a copy of a misaligned
-one, an autograd history) is not taken for a passed-on tensor, and such graphs keep all their wrappers.
+(``recording.whole_program``) passes its arguments on in another order, and its results back. Which goes where is seen
+in a call that took the whole way: by identity, so whatever a wrapper changes (a view of an input, a copy of a
+misaligned one, an autograd history) is not taken for a passed-on tensor, and such graphs keep all their wrappers.
 
 What Dynamo has guarded holds here as well: sizes, strides and dtypes of the arguments, whether they need gradients, the
 gradient mode.
