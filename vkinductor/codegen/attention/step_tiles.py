@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from vkinductor.codegen import heuristics
 from vkinductor.device.attention import DTYPES, MAX_HEAD
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-# Queries of one key head that the operator's kernel is for, and that one workgroup takes at most.
+# Queries of one key head that the operator's kernel is for, and that one subgroup takes at most.
 MOST_ROWS, ROWS = 32, 8
 MOST_QUERIES = 8
 
@@ -45,37 +46,25 @@ class Shape:
 
 @dataclass(frozen=True)
 class StepTile:
-    """Workgroups of ``threads``, ``pieces`` for a head of keys; a line of lanes has ``unroll`` keys on their way."""
+    """Workgroups of ``threads``, ``pieces`` for a head of keys; a line of lanes has ``unroll`` keys on their way.
+
+    ``rows``: queries of a subgroup at most. ``sides``: groups of subgroups with queries of their own, a power of two.
+    ``solo``: up to so many keys are one piece, whatever ``pieces`` says. ``early``: the first keys are fetched before
+    the position is known, where that is possible. ``one_fence``: one invocation makes what all wrote visible.
+    """
 
     threads: int
     unroll: int
     pieces: int
+    rows: int = ROWS
+    sides: int = 1
+    solo: int = 0
+    early: bool = False
+    one_fence: bool = True
 
-    def rows(self, shape: Shape, size: int) -> int:
-        """Queries of one workgroup."""
-        held = max(n * w for n, w in zip(shape.words(size), (shape.wide_k, shape.wide_v), strict=True))
-        most = ROWS
-        while most > 1 and most * held > max(MOST_HELD, held):
-            most //= 2
-        return min(shape.rows, most)
-
-    def granule(self, shape: Shape, size: int) -> int:
-        """Keys of a workgroup at a time."""
-        return self.threads // shape.lanes(size) * self.unroll
-
-    def stride(self, shape: Shape, size: int) -> int:
-        """Floats that a piece leaves, a multiple of 4."""
-        return -(-self.rows(shape, size) * (shape.width_v + 2) // 4) * 4
-
-    def shared(self, shape: Shape, size: int) -> int:
-        """Bytes of shared memory."""
-        rows, lanes, (words_k, words_v) = self.rows(shape, size), shape.lanes(size), shape.words(size)
-        padded, subgroups = heuristics.power_of_two_at_least(rows), self.threads // size
-        filled = lanes * words_k * shape.wide_k
-        kept = max(padded * words_v * shape.wide_v * lanes // size, 1)
-        floats = (rows + shape.length) * filled + self.threads // lanes * (self.unroll + 1) * padded
-        floats += 2 * subgroups * padded + max(subgroups * kept * (size + 1), self.pieces * rows)
-        return 4 * (floats + max(subgroups * padded, self.pieces * rows) + rows + 1)
+    def cut(self, shape: Shape, size: int) -> Cut:
+        """The tile as the kernel for ``shape`` has it, with subgroups of ``size``."""
+        return _cut(self, shape, size)
 
     def fits(self, info: DeviceInfo, shape: Shape) -> bool:
         """Whether the device's limits hold it."""
@@ -84,8 +73,96 @@ class StepTile:
         return (
             self.threads % size == 0
             and self.threads <= invocations
-            and (self.shared(shape, size) <= limits.max_shared_memory)
+            and self.threads // size % self.sides == 0
+            and self.cut(shape, size).shared <= limits.max_shared_memory
         )
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Numbers of a kernel. Lanes of a subgroup: ``lanes`` (a line) read a row of k by ``words_k`` loads each, so that
+    a lane has ``elements_k`` of it, ``teams`` lines there are; the same of v.
+
+    Queries: ``rows`` a subgroup, ``padded`` to a power of two, ``all_rows`` a workgroup, ``blocks`` workgroups for all.
+    Of the scores of a line's rows a lane knows ``own``, the same as ``twins - 1`` others; of sums over a subgroup's
+    lines it gets ``kept``, the same as ``twins_v - 1`` others. ``crews``: subgroups with the same queries. ``granule``:
+    keys of a workgroup at a time. ``exchanges``: whether lanes learn of each other's rows through shared memory.
+    ``step``: neighbouring elements of what a piece leaves, ``stride`` floats, that one invocation writes at a time.
+    ``shared``: bytes of shared memory.
+    """
+
+    lanes: int
+    teams: int
+    lines: int
+    words_k: int
+    words_v: int
+    elements_k: int
+    elements_v: int
+    filled_k: int
+    subgroups: int
+    crews: int
+    sides: int
+    rows: int
+    padded: int
+    all_rows: int
+    blocks: int
+    own: int
+    twins: int
+    kept: int
+    twins_v: int
+    granule: int
+    exchanges: bool
+    step: int
+    stride: int
+    shared: int
+
+
+# Rows whose scores lanes exchange by shuffles: of more it takes fewer instructions through shared memory.
+_MOST_SHUFFLED = 2
+
+
+@functools.cache
+def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
+    lanes, (words_k, words_v) = shape.lanes(size), shape.words(size)
+    elements_k, elements_v = words_k * shape.wide_k, words_v * shape.wide_v
+    most = tile.rows
+    while most > 1 and most * max(elements_k, elements_v) > max(MOST_HELD, elements_k, elements_v):
+        most //= 2
+    rows, sides = min(shape.rows, most), tile.sides
+    while sides > 1 and sides // 2 * rows >= shape.rows:
+        sides //= 2
+    padded, teams, subgroups = heuristics.power_of_two_at_least(rows), size // lanes, tile.threads // size
+    own, kept = max(padded // lanes, 1), max(padded * elements_v // teams, 1)
+    all_rows, exchanges = rows * sides, padded > _MOST_SHUFFLED
+    floats = 2 * subgroups * padded + subgroups * kept * (size + 1) + shape.length * lanes * elements_k
+    floats += subgroups * teams * (tile.unroll + 1) * padded if exchanges else 0
+    floats += (tile.pieces + 1) * all_rows + 1 if tile.pieces > 1 else 0
+    return Cut(
+        lanes=lanes,
+        teams=teams,
+        lines=subgroups // sides * teams,
+        words_k=words_k,
+        words_v=words_v,
+        elements_k=elements_k,
+        elements_v=elements_v,
+        filled_k=lanes * elements_k,
+        subgroups=subgroups,
+        crews=subgroups // sides,
+        sides=sides,
+        rows=rows,
+        padded=padded,
+        all_rows=all_rows,
+        blocks=-(-shape.rows // all_rows),
+        own=own,
+        twins=max(lanes // padded, 1),
+        kept=kept,
+        twins_v=max(teams // (padded * elements_v), 1),
+        granule=subgroups // sides * teams * tile.unroll,
+        exchanges=exchanges,
+        step=math.gcd(shape.width_v, 4),
+        stride=-(-all_rows * (shape.width_v + 2) // 4) * 4,
+        shared=4 * floats,
+    )
 
 
 # Pieces of a head of keys that there are at most: one workgroup puts them together in the end. On an H200 64 of them
@@ -121,10 +198,9 @@ def step_tile(info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile
     for threads, unroll in _THREADS.get(info.kind, _THREADS_OF_GPU):
         if common not in (None, threads):
             continue
-        one = StepTile(threads, unroll, 1)
-        blocks = -(-shape.rows // one.rows(shape, size))
-        wanted = -(-_WORKGROUPS.get(info.kind, _WORKGROUPS_OF_GPU) // (pairs * blocks))
-        pieces = max(1, min(wanted, MOST_PIECES, -(-keys // one.granule(shape, size))))
+        one = StepTile(threads, unroll, 1).cut(shape, size)
+        wanted = -(-_WORKGROUPS.get(info.kind, _WORKGROUPS_OF_GPU) // (pairs * one.blocks))
+        pieces = max(1, min(wanted, MOST_PIECES, -(-keys // one.granule)))
         tile = StepTile(threads, unroll, pieces)
         if tile.fits(info, shape):
             return tile
