@@ -98,11 +98,11 @@ def test_shapes(dtype, heads, groups, length, width, width_v, rotary):
 @pytest.mark.parametrize(
     "tile",
     [
-        StepTile(16, 2, 2, rows=2, sides=2),
-        StepTile(32, 1, 3, rows=3, one_fence=False),  # rows and pieces that are no powers of two
-        StepTile(16, 2, 1, rows=1, early=True),
+        StepTile(16, 2, 2, rows=2, sides=2, ahead=True),
+        StepTile(32, 1, 3, rows=3),  # rows and pieces that are no powers of two
+        StepTile(16, 2, 1, rows=1, early=True, ahead=True),
         StepTile(16, 1, 4, rows=2, early=True),
-        StepTile(16, 1, 4, solo=51),
+        StepTile(16, 1, 4, solo=51, shuffled=8),
     ],
     ids=str,
 )

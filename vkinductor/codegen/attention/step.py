@@ -28,7 +28,7 @@ from vkinductor.runtime.errors import UnsupportedError
 from .decode import _address, _number, _width
 from .decode_matrices import distances
 from .problem import Problem, heads_inside, number, strides
-from .step_tiles import Shape, StepTile, step_tile
+from .step_tiles import Cut, Shape, StepTile, step_tile
 
 # Counters of workgroups that a graph's steps share: each leaves them zero.
 _COUNTERS = 1024
@@ -236,8 +236,8 @@ def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str,
         "wide_k": shape.wide_k,
         "wide_v": shape.wide_v,
         "unroll": tile.unroll,
-        "early": tile.early and not (step.window or "start" in places or mask or shape.length > 1),
-        "one_fence": tile.one_fence,
+        "early": tile.early and _early(step, cut, bool(mask)),
+        "ahead": tile.ahead,
         # So that all invocations have some of the result.
         "many": math.gcd(cut.step, max(cut.all_rows * shape.width_v // tile.threads, 1)),
         "rotary": rotary,
@@ -263,6 +263,13 @@ def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str,
         counters = kernel.address(places["counters"])
         values["counter"] = lambda block: f"Buffer_uint({counters} + uint64_t({block}) * 4ul).d[0]"
     return "attention_step.glsl.jinja", values, problem.batch * problem.groups * cut.blocks * tile.pieces
+
+
+def _early(step: Step, cut: Cut, masked: bool) -> bool:
+    """Whether the first granules lie in the cache and are needed, wherever the new key goes."""
+    keys = _number(step.problem.keys)
+    reach = step.tile.pieces * cut.granule
+    return step.shape.length == 1 and not (step.window or "start" in step.places or masked) and reach <= (keys or 0)
 
 
 def _words(width: int, dtype: torch.dtype) -> str:

@@ -50,7 +50,8 @@ class StepTile:
 
     ``rows``: queries of a subgroup at most. ``sides``: groups of subgroups with queries of their own, a power of two.
     ``solo``: up to so many keys are one piece, whatever ``pieces`` says. ``early``: the first keys are fetched before
-    the position is known, where that is possible. ``one_fence``: one invocation makes what all wrote visible.
+    the position is known, where that is possible. ``ahead``: keys are fetched while those before them are used.
+    ``shuffled``: of so many rows of queries at most lanes exchange scores by shuffles, of more through shared memory.
     """
 
     threads: int
@@ -60,7 +61,8 @@ class StepTile:
     sides: int = 1
     solo: int = 0
     early: bool = False
-    one_fence: bool = True
+    ahead: bool = False
+    shuffled: int = 2
 
     def cut(self, shape: Shape, size: int) -> Cut:
         """The tile as the kernel for ``shape`` has it, with subgroups of ``size``."""
@@ -117,10 +119,6 @@ class Cut:
     shared: int
 
 
-# Rows whose scores lanes exchange by shuffles: of more it takes fewer instructions through shared memory.
-_MOST_SHUFFLED = 2
-
-
 @functools.cache
 def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
     lanes, (words_k, words_v) = shape.lanes(size), shape.words(size)
@@ -133,7 +131,7 @@ def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
         sides //= 2
     padded, teams, subgroups = heuristics.power_of_two_at_least(rows), size // lanes, tile.threads // size
     own, kept = max(padded // lanes, 1), max(padded * elements_v // teams, 1)
-    all_rows, exchanges = rows * sides, padded > _MOST_SHUFFLED
+    all_rows, exchanges = rows * sides, padded > tile.shuffled
     floats = 2 * subgroups * padded + subgroups * kept * (size + 1) + shape.length * lanes * elements_k
     floats += subgroups * teams * (tile.unroll + 1) * padded if exchanges else 0
     floats += (tile.pieces + 1) * all_rows + 1 if tile.pieces > 1 else 0
