@@ -14,7 +14,7 @@ from vkinductor.codegen import heuristics
 from vkinductor.codegen.attention.step_tiles import Shape, StepTile, step_tile
 from vkinductor.device.attention_step import attention_step, attention_step_composed
 from vkinductor.runtime import context
-from vkinductor.runtime.deviceinfo import DeviceInfo, Limits
+from vkinductor.runtime.deviceinfo import DeviceInfo, Features, Limits
 from vkinductor.runtime.errors import UnsupportedError
 
 # Pieces of 4 keys and more, so that small caches have several.
@@ -236,6 +236,22 @@ def test_cuts():
     # Sides that would have no queries are given up, rows that registers do not hold halved.
     assert StepTile(512, 4, 16, rows=4, sides=4).cut(shape, 32).sides == 2
     assert StepTile(256, 1, 1).cut(Shape(8, 1, 256, 256, 4, 4), 8).rows == 2
+
+
+def test_tiles_of_a_gpu():
+    """Workgroups for each multiprocessor: of few keys whole, of many in pieces; more queries in each of many sequences."""
+    limits = Limits(
+        max_workgroup_size=(1024, 1024, 64), max_workgroup_invocations=1024, max_shared_memory=49152,
+        subgroup_size=32, subgroup_size_min=32, subgroup_size_max=32,
+    )  # fmt: skip
+    info = DeviceInfo(0, "gpu", "discrete", limits=limits, features=Features(subgroup_shuffle=True))
+    shape = Shape(8, 1, 64, 64, 8, 8)
+    for pairs, keys in ((4, 512), (4, 1024), (4, 8192), (32, 8192), (512, 8192)):
+        tile = step_tile(info, shape, pairs, keys)
+        assert tile is not None
+        workgroups = pairs * tile.cut(shape, 32).blocks * tile.pieces
+        assert workgroups in ((32, 64) if keys == 512 else (128,) if pairs < 512 else (512,)), tile
+        assert (tile.pieces == 1) == (keys == 512 or pairs >= 32)
 
 
 def test_some_tile_fits_each_head():

@@ -168,7 +168,7 @@ def _common(kernel: VulkanTemplateKernel, step: Step) -> dict[str, Any]:
         "pieces": tile.pieces,
         "solo": tile.solo,
         "wide_type": "float" if cut.step == 1 else f"vec{cut.step}",
-        "many_parts": min(tile.pieces, PARTS_HELD // cut.step),
+        "many_parts": min(-(-tile.pieces // cut.shares), PARTS_HELD // cut.step),
         "threads": tile.threads,
         "size": info.limits.subgroup_size,
         "subgroup_size": info.limits.subgroup_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -90,6 +91,7 @@ class Cut:
     lines it gets ``kept``, the same as ``twins_v - 1`` others. ``crews``: subgroups with the same queries. ``granule``:
     keys of a workgroup at a time. ``exchanges``: whether lanes learn of each other's rows through shared memory.
     ``step``: neighbouring elements of what a piece leaves, ``stride`` floats, that one invocation writes at a time.
+    ``shares``: invocations that sum up an element of all pieces.
     ``shared``: bytes of shared memory.
     """
 
@@ -116,6 +118,7 @@ class Cut:
     exchanges: bool
     step: int
     stride: int
+    shares: int
     shared: int
 
 
@@ -131,10 +134,12 @@ def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
         sides //= 2
     padded, teams, subgroups = heuristics.power_of_two_at_least(rows), size // lanes, tile.threads // size
     own, kept = max(padded // lanes, 1), max(padded * elements_v // teams, 1)
-    all_rows, exchanges = rows * sides, padded > tile.shuffled
+    all_rows, exchanges, step = rows * sides, padded > tile.shuffled, math.gcd(shape.width_v, 4)
+    shares = max(min(tile.threads * step // (all_rows * shape.width_v), tile.pieces), 1)
     floats = 2 * subgroups * padded + subgroups * kept * (size + 1) + shape.length * lanes * elements_k
     floats += subgroups * teams * (tile.unroll + 1) * padded if exchanges else 0
-    floats += (tile.pieces + 1) * all_rows + 1 if tile.pieces > 1 else 0
+    if tile.pieces > 1:
+        floats += (tile.pieces + 1) * all_rows + 1 + (shares * all_rows * shape.width_v if shares > 1 else 0)
     return Cut(
         lanes=lanes,
         teams=teams,
@@ -157,21 +162,27 @@ def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
         twins_v=max(teams // (padded * elements_v), 1),
         granule=subgroups // sides * teams * tile.unroll,
         exchanges=exchanges,
-        step=math.gcd(shape.width_v, 4),
+        step=step,
         stride=-(-all_rows * (shape.width_v + 2) // 4) * 4,
+        shares=shares,
         shared=4 * floats,
     )
 
 
-# Pieces of a head of keys that there are at most: one workgroup puts them together in the end. On an H200 64 of them
-# took longer at each of 512, 2048 and 8192 keys (heads of 64: 13.6, 19.8, 25.2 us a step, 16 of them 9.8, 11.7, 19.5).
-MOST_PIECES = 16
-# Workgroups wanted on a GPU, and on a CPU driver, whose workgroups cost more.
-_WORKGROUPS = {"cpu": 4}
-_WORKGROUPS_OF_GPU = 256
-# The first that fits is taken.
-_THREADS = {"cpu": ((32, 1), (16, 1), (8, 1))}
-_THREADS_OF_GPU = ((256, 4), (128, 4), (128, 2), (64, 2), (64, 1), (32, 1))
+# Workgroups wanted on a GPU: one for each of an H200's 132 multiprocessors. Each reads keys of its own, so that more of
+# them take turns and leave more to put together (llama-1.1B, 8192 keys, rows 2: 128 of them 13.0 us a step, 256 15.8,
+# 512 21.6). On a CPU driver workgroups cost more than what they share.
+_WORKGROUPS, _WORKGROUPS_OF_CPU = 128, 4
+# Pieces of a head of keys that there are at most: one workgroup puts them together in the end.
+MOST_PIECES = 32
+# (threads, unroll) of workgroups in order; the first that fits is taken.
+_OF_GPU = ((512, 4), (256, 4), (128, 4), (128, 2), (64, 2), (64, 1), (32, 1))
+_OF_CPU = ((32, 1), (16, 1), (8, 1))
+# Queries of a subgroup: one where keys are few, so that nothing need be put together (llama-1.1B, 512 keys: 5.2 us a
+# step, two 5.7, four 7.3 to 7.8); else two, or as many more as leave enough workgroups.
+_FEW, _MANY = 1, 2
+# Workgroups are made no smaller than that for keys that are too few for all.
+_FEWEST_THREADS = 256
 
 
 def exchanges(info: DeviceInfo) -> bool:
@@ -189,20 +200,46 @@ def step_tile(info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile
     forced = heuristics.forced("attention_step")
     if forced is False or shape.rows > MOST_ROWS or shape.length > MOST_QUERIES or not exchanges(info):
         return None
-    size = info.limits.subgroup_size
     if forced is not None and forced.fits(info, shape):
         return forced
     common = heuristics.program_workgroup(info)
-    for threads, unroll in _THREADS.get(info.kind, _THREADS_OF_GPU):
+    find = _tile_of_cpu if info.kind == "cpu" else _tile_of_gpu
+    for threads, unroll in _OF_CPU if info.kind == "cpu" else _OF_GPU:
         if common not in (None, threads):
             continue
-        one = StepTile(threads, unroll, 1).cut(shape, size)
-        wanted = -(-_WORKGROUPS.get(info.kind, _WORKGROUPS_OF_GPU) // (pairs * one.blocks))
-        pieces = max(1, min(wanted, MOST_PIECES, -(-keys // one.granule)))
-        tile = StepTile(threads, unroll, pieces)
+        tile = find(threads, unroll, info, shape, pairs, keys)
         if tile.fits(info, shape):
             return tile
     return None
+
+
+def _pieces(tile: StepTile, size: int, shape: Shape, pairs: int, keys: int, workgroups: int) -> StepTile:
+    """``tile`` with as many pieces as make ``workgroups``, if there are keys for them."""
+    cut = tile.cut(shape, size)
+    pieces = min(workgroups // (pairs * cut.blocks), MOST_PIECES, -(-keys // cut.granule))
+    return dataclasses.replace(tile, pieces=max(pieces, 1))
+
+
+def _tile_of_cpu(threads: int, unroll: int, info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile:
+    return _pieces(StepTile(threads, unroll, 1), info.limits.subgroup_size, shape, pairs, keys, _WORKGROUPS_OF_CPU)
+
+
+def _tile_of_gpu(threads: int, unroll: int, info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile:
+    size = info.limits.subgroup_size
+    alone = StepTile(threads, 2 * unroll, 1, rows=_FEW, early=True)
+    cut = alone.cut(shape, size)
+    if keys <= cut.granule and pairs * cut.blocks <= 2 * _WORKGROUPS and alone.fits(info, shape):
+        return alone
+    rows = _MANY
+    while rows < min(ROWS, shape.rows) and pairs * -(-shape.rows // (2 * rows)) >= _WORKGROUPS:
+        rows *= 2
+    tile = _pieces(StepTile(threads, unroll, 1, rows), size, shape, pairs, keys, _WORKGROUPS)
+    # Smaller workgroups where keys do not give all of them something to do.
+    wanted = min(_WORKGROUPS // (pairs * tile.cut(shape, size).blocks), MOST_PIECES)
+    while tile.pieces < wanted and tile.threads > max(_FEWEST_THREADS, size):
+        smaller = dataclasses.replace(tile, threads=tile.threads // 2)
+        tile = _pieces(smaller, size, shape, pairs, keys, _WORKGROUPS)
+    return tile
 
 
 def is_served(
