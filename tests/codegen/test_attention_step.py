@@ -239,7 +239,7 @@ def test_cuts():
 
 
 def test_tiles_of_a_gpu():
-    """Workgroups for each multiprocessor: of few keys whole, of many in pieces; more queries in each of many sequences."""
+    """A workgroup for each multiprocessor: few keys whole, many in pieces; more queries in each of many sequences."""
     limits = Limits(
         max_workgroup_size=(1024, 1024, 64), max_workgroup_invocations=1024, max_shared_memory=49152,
         subgroup_size=32, subgroup_size_min=32, subgroup_size_max=32,
