@@ -14,7 +14,7 @@ from vkinductor.codegen import heuristics
 from vkinductor.codegen.attention.step_tiles import Shape, StepTile, step_tile
 from vkinductor.device.attention_step import attention_step, attention_step_composed
 from vkinductor.runtime import context
-from vkinductor.runtime.deviceinfo import DeviceInfo, Limits
+from vkinductor.runtime.deviceinfo import DeviceInfo, Features, Limits
 from vkinductor.runtime.errors import UnsupportedError
 
 # Pieces of 4 keys and more, so that small caches have several.
@@ -93,6 +93,30 @@ def test_edges_of_pieces(position):
 )
 def test_shapes(dtype, heads, groups, length, width, width_v, rotary):
     check(Case(dtype, 1, heads, groups, length, width, width_v, 40, rotary, position=17))
+
+
+@pytest.mark.parametrize(
+    "tile",
+    [
+        StepTile(16, 2, 2, rows=2, sides=2, ahead=True),
+        StepTile(32, 1, 3, rows=3),  # rows and pieces that are no powers of two
+        StepTile(16, 2, 1, rows=1, early=True, ahead=True),
+        StepTile(16, 1, 4, rows=2, early=True),
+        StepTile(16, 1, 4, solo=51, shuffled=8),
+    ],
+    ids=str,
+)
+def test_tiles(tile):
+    """Several blocks of queries, sides and pieces; what lies from the position on is not used."""
+    case = Case(torch.float16, heads=10, groups=2, width=64, position=50)
+    want, caches = case.wanted()
+    own = on_device(case.caches)
+    for cache in own:
+        cache[:, :, 50:] = float("nan")
+    with heuristics.override(attention_step=tile):
+        got = compiled(attention_step, dynamic=False)(*on_device(case.arguments(own)))
+    same(got, want, **TOLERANCES[torch.float16])
+    same([c[:, :, :51] for c in own], [c[:, :, :51] for c in caches], atol=0, rtol=0)
 
 
 def test_two_dispatches():
@@ -201,6 +225,33 @@ def test_what_it_does_not_serve():
     case = Case(length=9, position=3)
     with pytest.raises(UnsupportedError, match="at most 8 queries"):
         compiled(attention_step, dynamic=False)(*on_device(case.arguments(on_device(case.caches))))
+
+
+def test_cuts():
+    """8 queries of a head of 64 halves, subgroups of 32: 8 lanes a row."""
+    shape = Shape(8, 1, 64, 64, 8, 8)
+    cut = StepTile(512, 4, 16, rows=4, sides=2).cut(shape, 32)
+    assert (cut.lanes, cut.teams, cut.crews, cut.lines, cut.granule) == (8, 4, 8, 32, 128)
+    assert (cut.rows, cut.all_rows, cut.blocks, cut.stride) == (4, 8, 1, 8 * 66)
+    # Sides that would have no queries are given up, rows that registers do not hold halved.
+    assert StepTile(512, 4, 16, rows=4, sides=4).cut(shape, 32).sides == 2
+    assert StepTile(256, 1, 1).cut(Shape(8, 1, 256, 256, 4, 4), 8).rows == 2
+
+
+def test_tiles_of_a_gpu():
+    """A workgroup for each multiprocessor: few keys whole, many in pieces; more queries in each of many sequences."""
+    limits = Limits(
+        max_workgroup_size=(1024, 1024, 64), max_workgroup_invocations=1024, max_shared_memory=49152,
+        subgroup_size=32, subgroup_size_min=32, subgroup_size_max=32,
+    )  # fmt: skip
+    info = DeviceInfo(0, "gpu", "discrete", limits=limits, features=Features(subgroup_shuffle=True))
+    shape = Shape(8, 1, 64, 64, 8, 8)
+    for pairs, keys in ((4, 512), (4, 1024), (4, 8192), (32, 8192), (512, 8192)):
+        tile = step_tile(info, shape, pairs, keys)
+        assert tile is not None
+        workgroups = pairs * tile.cut(shape, 32).blocks * tile.pieces
+        assert workgroups in ((32, 64) if keys == 512 else (128,) if pairs < 512 else (512,)), tile
+        assert (tile.pieces == 1) == (keys == 512 or pairs >= 32)
 
 
 def test_some_tile_fits_each_head():

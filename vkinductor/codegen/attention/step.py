@@ -13,18 +13,31 @@ from torch._inductor.ir import FixedLayout, TensorBox
 from torch._inductor.virtualized import V
 
 from vkinductor.codegen import heuristics
+from vkinductor.codegen.alignment import vector_width
 from vkinductor.codegen.compat import size_hint
-from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out, realized
+from vkinductor.codegen.template_kernel import (
+    HALVES,
+    VulkanTemplateBuffer,
+    VulkanTemplateKernel,
+    laid_out,
+    realized,
+)
 from vkinductor.runtime import context
 from vkinductor.runtime.errors import UnsupportedError
 
 from .decode import _address, _number, _width
 from .decode_matrices import distances
 from .problem import Problem, heads_inside, number, strides
-from .step_tiles import Shape, StepTile, step_tile
+from .step_tiles import Cut, Shape, StepTile, step_tile
 
 # Counters of workgroups that a graph's steps share: each leaves them zero.
 _COUNTERS = 1024
+
+# Floats of other workgroups' parts that an invocation has on their way.
+PARTS_HELD = 64
+
+# Operands whose rows the lanes of a subgroup read.
+_ROWS = ("q", "k", "cos", "sin", "q_weight", "k_weight")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,16 +87,15 @@ def attention_step(
     names = list(operands)
     written = [operands["key_cache"], operands["value_cache"]]
     combines = heuristics.forced("attention_step_combines") is not False or tile.pieces == 1
-    width = context.get().info.limits.subgroup_size
-    blocks = -(-shape.rows // tile.rows(shape, width))
+    cut = tile.cut(shape, context.get().info.limits.subgroup_size)
     scratch: list[Any] = []
     if tile.pieces > 1:
-        parts = [problem.batch * problem.groups * blocks, tile.pieces * tile.stride(shape, width)]
+        parts = [problem.batch * problem.groups * cut.blocks, tile.pieces * cut.stride]
         names.append("parts")
         scratch.append(realized(lowering.empty_strided(parts, None, dtype=torch.float32, device=device)))
         if combines:
             names.append("counters")
-            scratch.append(_counters(pairs * blocks, device))
+            scratch.append(_counters(pairs * cut.blocks, device))
     step = Step(
         problem, shape, tile, {name: i for i, name in enumerate(names)}, window, softcap, eps, weight_offset,
         interleaved, combines,
@@ -132,9 +144,9 @@ def _counters(count: int, device: torch.device) -> Any:
 
 def _common(kernel: VulkanTemplateKernel, step: Step) -> dict[str, Any]:
     """What both templates are told."""
-    size = kernel.device_info.limits.subgroup_size
+    info = kernel.device_info
     shape, tile, places = step.shape, step.tile, step.places
-    rows = tile.rows(shape, size)
+    cut = tile.cut(shape, info.limits.subgroup_size)
 
     def scalar(name: str) -> Any:
         if name not in places:
@@ -148,19 +160,19 @@ def _common(kernel: VulkanTemplateKernel, step: Step) -> dict[str, Any]:
         sizes = kernel.inputs[places[name]].get_layout().size if name in places else []
         return math.prod(int(n) for n in sizes)
 
-    return step.problem.context(kernel) | {
+    numbers = {field.name: getattr(cut, field.name) for field in dataclasses.fields(cut)}
+    return step.problem.context(kernel) | numbers | {
         "length": shape.length,
         "share": shape.rows // shape.length,
         "total": shape.rows,
-        "rows": rows,
-        "blocks": -(-shape.rows // rows),
         "pieces": tile.pieces,
-        "granule": tile.granule(shape, size),
-        "stride": tile.stride(shape, size),
-        "step": math.gcd(shape.width_v, 4),
+        "solo": tile.solo,
+        "wide_type": "float" if cut.step == 1 else f"vec{cut.step}",
+        "many_parts": min(-(-tile.pieces // cut.shares), PARTS_HELD // cut.step),
         "threads": tile.threads,
-        "size": size,
-        "subgroup_size": size,
+        "size": info.limits.subgroup_size,
+        "subgroup_size": info.limits.subgroup_size,
+        "device_exp2": step.problem.dtype in HALVES and heuristics.device_exp2(info),
         "window": step.window,
         "load_position": scalar("position"),
         "positions": count("position"),
@@ -168,82 +180,102 @@ def _common(kernel: VulkanTemplateKernel, step: Step) -> dict[str, Any]:
         "load_start": scalar("start"),
         "starts": count("start"),
         "address_parts": kernel.address(places["parts"]) if "parts" in places else None,
-    }
+    }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """How a template reads rows of an operand: ``chunk`` elements a load from ``address`` on, or one by ``load``
+    (a function of GLSL indices), ``stride`` apart; ``strides`` of all its dimensions."""
+
+    address: str
+    kind: str
+    chunk: int
+    load: Any
+    stride: str
+    strides: list[str]
+
+    @classmethod
+    def of(cls, kernel: VulkanTemplateKernel, position: int, whole: int) -> Row:
+        """Of operand ``position``, whose last dimension is read in chunks that divide ``whole``."""
+        operand = kernel.inputs[position]
+        along = strides(kernel, position)
+        chunk = math.gcd(vector_width(operand, len(along) - 1), whole)
+        kind = str(operand.get_dtype()).removeprefix("torch.")
+        if chunk * operand.get_dtype().itemsize < 4 or operand.get_dtype() not in (torch.float32, *HALVES):
+            chunk = 1
+        return cls(_address(kernel, operand), kind, chunk, kernel.operand(position), along[-1], along)
 
 
 def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str, Any], Any]:
-    size = kernel.device_info.limits.subgroup_size
-    shape, tile, places, problem = step.shape, step.tile, step.places, step.problem
-    values = _common(kernel, step)
-    lanes, (words_k, words_v) = shape.lanes(size), shape.words(size)
-    padded = heuristics.power_of_two_at_least(values["rows"])
-
-    def load(name: str) -> Any:
-        return kernel.operand(places[name]) if name in places else None
+    info = kernel.device_info
+    size, tile, places, problem = info.limits.subgroup_size, step.tile, step.places, step.problem
+    values, cut, shape = _common(kernel, step), tile.cut(step.shape, size), step.shape
+    kind = str(problem.dtype).removeprefix("torch.")
 
     def along(name: str) -> list[str]:
         return strides(kernel, places[name]) if name in places else []
-
-    def fetch(name: str) -> Any:
-        one, last = kernel.operand(places[name]), along(name)[3]
-        return lambda index: one(index.replace("%s", last))
-
-    def weight(name: str) -> Any:
-        if name not in places:
-            return None
-        one, stride = kernel.operand(places[name]), along(name)[0]
-        return lambda index: one(f"{index} * {stride}")
 
     for name in ("key_cache", "value_cache", "parts", "counters"):
         if name in places:
             kernel.written.add(kernel.args.input(kernel.inputs[places[name]].get_name()))
     rotary = int(kernel.inputs[places["cos"]].get_layout().size[-1]) if "cos" in places else 0
+    # A load of a pair's halves has no elements of both.
+    whole = math.gcd(shape.wide_k, rotary if step.interleaved else rotary // 2)
+    rows = {name: Row.of(kernel, places[name], whole) for name in _ROWS if name in places}
     mask = along("mask")
+    slopes = Row.of(kernel, places["slopes"], 1) if "slopes" in places else None
+    values |= dict.fromkeys(_ROWS) | rows
     values |= {
         "combines": step.combines,
         "dtype": problem.dtype,
-        "kind": str(problem.dtype).removeprefix("torch."),
-        "lanes": lanes,
-        "words_k": words_k,
-        "words_v": words_v,
+        "kind": kind,
+        "bytes": problem.dtype.itemsize,
+        "type_k": _words(shape.wide_k, problem.dtype),
+        "type_v": _words(shape.wide_v, problem.dtype),
         "wide_k": shape.wide_k,
         "wide_v": shape.wide_v,
-        "padded": padded,
         "unroll": tile.unroll,
+        "early": tile.early and _early(step, cut, bool(mask)),
+        "ahead": tile.ahead,
+        # So that all invocations have some of the result.
+        "many": math.gcd(cut.step, max(cut.all_rows * shape.width_v // tile.threads, 1)),
         "rotary": rotary,
         "interleaved": step.interleaved,
         "eps": number(kernel, step.eps),
         "weight_offset": number(kernel, step.weight_offset),
         "softcap": step.softcap,
-        "slopes": "slopes" in places,
-        "load_slopes": weight("slopes"),
-        "load_cos": load("cos"),
-        "load_sin": load("sin"),
-        "cos_strides": along("cos"),
-        "sin_strides": along("sin"),
-        "load_q_weight": weight("q_weight"),
-        "load_k_weight": weight("k_weight"),
-        "load_mask": load("mask"),
+        "slopes": slopes is not None,
+        "load_slopes": slopes and (lambda index: slopes.load(f"{index} * {slopes.stride}")),
+        "load_mask": kernel.operand(places["mask"]) if mask else None,
         "mask_index": "b * {} + h * {} + at * {} + key * {}".format(*mask) if mask else "",
-        "fetch_q": fetch("q"),
-        "fetch_k": fetch("k"),
-        "q_strides": along("q"),
-        "new_k_strides": along("k"),
         "new_v_strides": along("v"),
         "k_strides": along("key_cache"),
         "v_strides": along("value_cache"),
         "address_k": _address(kernel, kernel.inputs[places["key_cache"]]),
         "address_v": _address(kernel, kernel.inputs[places["value_cache"]]),
         "address_new_v": _address(kernel, kernel.inputs[places["v"]]),
-        "masks_k": distances(1, lanes),
-        "masks_lines": distances(lanes, size),
+        "masks_k": distances(1, cut.lanes),
+        "masks_lines": distances(cut.lanes, size),
         "counter": None,
     }
     if "counters" in places:
         counters = kernel.address(places["counters"])
         values["counter"] = lambda block: f"Buffer_uint({counters} + uint64_t({block}) * 4ul).d[0]"
-    groups = problem.batch * problem.groups * values["blocks"] * tile.pieces
-    return "attention_step.glsl.jinja", values, groups
+    return "attention_step.glsl.jinja", values, problem.batch * problem.groups * cut.blocks * tile.pieces
+
+
+def _early(step: Step, cut: Cut, masked: bool) -> bool:
+    """Whether the first granules lie in the cache and are needed, wherever the new key goes."""
+    keys = _number(step.problem.keys)
+    reach = step.tile.pieces * cut.granule
+    return step.shape.length == 1 and not (step.window or "start" in step.places or masked) and reach <= (keys or 0)
+
+
+def _words(width: int, dtype: torch.dtype) -> str:
+    """GLSL's type of ``width`` neighbouring elements as words of 32 bits."""
+    words = width * dtype.itemsize // 4
+    return "uint" if words == 1 else f"uvec{words}"
 
 
 def _plan_combine(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str, Any], Any]:

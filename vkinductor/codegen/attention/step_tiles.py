@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from vkinductor.codegen import heuristics
 from vkinductor.device.attention import DTYPES, MAX_HEAD
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-# Queries of one key head that the operator's kernel is for, and that one workgroup takes at most.
+# Queries of one key head that the operator's kernel is for, and that one subgroup takes at most.
 MOST_ROWS, ROWS = 32, 8
 MOST_QUERIES = 8
 
@@ -45,37 +47,27 @@ class Shape:
 
 @dataclass(frozen=True)
 class StepTile:
-    """Workgroups of ``threads``, ``pieces`` for a head of keys; a line of lanes has ``unroll`` keys on their way."""
+    """Workgroups of ``threads``, ``pieces`` for a head of keys; a line of lanes has ``unroll`` keys on their way.
+
+    ``rows``: queries of a subgroup at most. ``sides``: groups of subgroups with queries of their own, a power of two.
+    ``solo``: up to so many keys are one piece, whatever ``pieces`` says. ``early``: the first keys are fetched before
+    the position is known, where that is possible. ``ahead``: keys are fetched while those before them are used.
+    ``shuffled``: of so many rows of queries at most lanes exchange scores by shuffles, of more through shared memory.
+    """
 
     threads: int
     unroll: int
     pieces: int
+    rows: int = ROWS
+    sides: int = 1
+    solo: int = 0
+    early: bool = False
+    ahead: bool = False
+    shuffled: int = 2
 
-    def rows(self, shape: Shape, size: int) -> int:
-        """Queries of one workgroup."""
-        held = max(n * w for n, w in zip(shape.words(size), (shape.wide_k, shape.wide_v), strict=True))
-        most = ROWS
-        while most > 1 and most * held > max(MOST_HELD, held):
-            most //= 2
-        return min(shape.rows, most)
-
-    def granule(self, shape: Shape, size: int) -> int:
-        """Keys of a workgroup at a time."""
-        return self.threads // shape.lanes(size) * self.unroll
-
-    def stride(self, shape: Shape, size: int) -> int:
-        """Floats that a piece leaves, a multiple of 4."""
-        return -(-self.rows(shape, size) * (shape.width_v + 2) // 4) * 4
-
-    def shared(self, shape: Shape, size: int) -> int:
-        """Bytes of shared memory."""
-        rows, lanes, (words_k, words_v) = self.rows(shape, size), shape.lanes(size), shape.words(size)
-        padded, subgroups = heuristics.power_of_two_at_least(rows), self.threads // size
-        filled = lanes * words_k * shape.wide_k
-        kept = max(padded * words_v * shape.wide_v * lanes // size, 1)
-        floats = (rows + shape.length) * filled + self.threads // lanes * (self.unroll + 1) * padded
-        floats += 2 * subgroups * padded + max(subgroups * kept * (size + 1), self.pieces * rows)
-        return 4 * (floats + max(subgroups * padded, self.pieces * rows) + rows + 1)
+    def cut(self, shape: Shape, size: int) -> Cut:
+        """The tile as the kernel for ``shape`` has it, with subgroups of ``size``."""
+        return _cut(self, shape, size)
 
     def fits(self, info: DeviceInfo, shape: Shape) -> bool:
         """Whether the device's limits hold it."""
@@ -84,19 +76,113 @@ class StepTile:
         return (
             self.threads % size == 0
             and self.threads <= invocations
-            and (self.shared(shape, size) <= limits.max_shared_memory)
+            and self.threads // size % self.sides == 0
+            and self.cut(shape, size).shared <= limits.max_shared_memory
         )
 
 
-# Pieces of a head of keys that there are at most: one workgroup puts them together in the end. On an H200 64 of them
-# took longer at each of 512, 2048 and 8192 keys (heads of 64: 13.6, 19.8, 25.2 us a step, 16 of them 9.8, 11.7, 19.5).
-MOST_PIECES = 16
-# Workgroups wanted on a GPU, and on a CPU driver, whose workgroups cost more.
-_WORKGROUPS = {"cpu": 4}
-_WORKGROUPS_OF_GPU = 256
-# The first that fits is taken.
-_THREADS = {"cpu": ((32, 1), (16, 1), (8, 1))}
-_THREADS_OF_GPU = ((256, 4), (128, 4), (128, 2), (64, 2), (64, 1), (32, 1))
+@dataclass(frozen=True)
+class Cut:
+    """Numbers of a kernel. Lanes of a subgroup: ``lanes`` (a line) read a row of k by ``words_k`` loads each, so that
+    a lane has ``elements_k`` of it, ``teams`` lines there are; the same of v.
+
+    Queries: ``rows`` a subgroup, ``padded`` to a power of two, ``all_rows`` a workgroup, ``blocks`` workgroups for all.
+    Of the scores of a line's rows a lane knows ``own``, the same as ``twins - 1`` others; of sums over a subgroup's
+    lines it gets ``kept``, the same as ``twins_v - 1`` others. ``crews``: subgroups with the same queries. ``granule``:
+    keys of a workgroup at a time. ``exchanges``: whether lanes learn of each other's rows through shared memory.
+    ``step``: neighbouring elements of what a piece leaves, ``stride`` floats, that one invocation writes at a time.
+    ``shares``: invocations that sum up an element of all pieces.
+    ``shared``: bytes of shared memory.
+    """
+
+    lanes: int
+    teams: int
+    lines: int
+    words_k: int
+    words_v: int
+    elements_k: int
+    elements_v: int
+    filled_k: int
+    subgroups: int
+    crews: int
+    sides: int
+    rows: int
+    padded: int
+    all_rows: int
+    blocks: int
+    own: int
+    twins: int
+    kept: int
+    twins_v: int
+    granule: int
+    exchanges: bool
+    step: int
+    stride: int
+    shares: int
+    shared: int
+
+
+@functools.cache
+def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
+    lanes, (words_k, words_v) = shape.lanes(size), shape.words(size)
+    elements_k, elements_v = words_k * shape.wide_k, words_v * shape.wide_v
+    most = tile.rows
+    while most > 1 and most * max(elements_k, elements_v) > max(MOST_HELD, elements_k, elements_v):
+        most //= 2
+    rows, sides = min(shape.rows, most), tile.sides
+    while sides > 1 and sides // 2 * rows >= shape.rows:
+        sides //= 2
+    padded, teams, subgroups = heuristics.power_of_two_at_least(rows), size // lanes, tile.threads // size
+    own, kept = max(padded // lanes, 1), max(padded * elements_v // teams, 1)
+    all_rows, exchanges, step = rows * sides, padded > tile.shuffled, math.gcd(shape.width_v, 4)
+    shares = max(min(tile.threads * step // (all_rows * shape.width_v), tile.pieces), 1)
+    floats = 2 * subgroups * padded + subgroups * kept * (size + 1) + shape.length * lanes * elements_k
+    floats += subgroups * teams * (tile.unroll + 1) * padded if exchanges else 0
+    if tile.pieces > 1:
+        floats += (tile.pieces + 1) * all_rows + 1 + (shares * all_rows * shape.width_v if shares > 1 else 0)
+    return Cut(
+        lanes=lanes,
+        teams=teams,
+        lines=subgroups // sides * teams,
+        words_k=words_k,
+        words_v=words_v,
+        elements_k=elements_k,
+        elements_v=elements_v,
+        filled_k=lanes * elements_k,
+        subgroups=subgroups,
+        crews=subgroups // sides,
+        sides=sides,
+        rows=rows,
+        padded=padded,
+        all_rows=all_rows,
+        blocks=-(-shape.rows // all_rows),
+        own=own,
+        twins=max(lanes // padded, 1),
+        kept=kept,
+        twins_v=max(teams // (padded * elements_v), 1),
+        granule=subgroups // sides * teams * tile.unroll,
+        exchanges=exchanges,
+        step=step,
+        stride=-(-all_rows * (shape.width_v + 2) // 4) * 4,
+        shares=shares,
+        shared=4 * floats,
+    )
+
+
+# Workgroups wanted on a GPU: one for each of an H200's 132 multiprocessors. Each reads keys of its own, so that more of
+# them take turns and leave more to put together (llama-1.1B, 8192 keys, rows 2: 128 of them 13.0 us a step, 256 15.8,
+# 512 21.6). On a CPU driver workgroups cost more than what they share.
+_WORKGROUPS, _WORKGROUPS_OF_CPU = 128, 4
+# Pieces of a head of keys that there are at most: one workgroup puts them together in the end.
+MOST_PIECES = 32
+# (threads, unroll) of workgroups in order; the first that fits is taken.
+_OF_GPU = ((512, 4), (256, 4), (128, 4), (128, 2), (64, 2), (64, 1), (32, 1))
+_OF_CPU = ((32, 1), (16, 1), (8, 1))
+# Queries of a subgroup: one where keys are few, so that nothing need be put together (llama-1.1B, 512 keys: 5.2 us a
+# step, two 5.7, four 7.3 to 7.8); else two, or as many more as leave enough workgroups.
+_FEW, _MANY = 1, 2
+# Workgroups are made no smaller than that for keys that are too few for all.
+_FEWEST_THREADS = 256
 
 
 def exchanges(info: DeviceInfo) -> bool:
@@ -114,21 +200,46 @@ def step_tile(info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile
     forced = heuristics.forced("attention_step")
     if forced is False or shape.rows > MOST_ROWS or shape.length > MOST_QUERIES or not exchanges(info):
         return None
-    size = info.limits.subgroup_size
     if forced is not None and forced.fits(info, shape):
         return forced
     common = heuristics.program_workgroup(info)
-    for threads, unroll in _THREADS.get(info.kind, _THREADS_OF_GPU):
+    find = _tile_of_cpu if info.kind == "cpu" else _tile_of_gpu
+    for threads, unroll in _OF_CPU if info.kind == "cpu" else _OF_GPU:
         if common not in (None, threads):
             continue
-        one = StepTile(threads, unroll, 1)
-        blocks = -(-shape.rows // one.rows(shape, size))
-        wanted = -(-_WORKGROUPS.get(info.kind, _WORKGROUPS_OF_GPU) // (pairs * blocks))
-        pieces = max(1, min(wanted, MOST_PIECES, -(-keys // one.granule(shape, size))))
-        tile = StepTile(threads, unroll, pieces)
+        tile = find(threads, unroll, info, shape, pairs, keys)
         if tile.fits(info, shape):
             return tile
     return None
+
+
+def _pieces(tile: StepTile, size: int, shape: Shape, pairs: int, keys: int, workgroups: int) -> StepTile:
+    """``tile`` with as many pieces as make ``workgroups``, if there are keys for them."""
+    cut = tile.cut(shape, size)
+    pieces = min(workgroups // (pairs * cut.blocks), MOST_PIECES, -(-keys // cut.granule))
+    return dataclasses.replace(tile, pieces=max(pieces, 1))
+
+
+def _tile_of_cpu(threads: int, unroll: int, info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile:
+    return _pieces(StepTile(threads, unroll, 1), info.limits.subgroup_size, shape, pairs, keys, _WORKGROUPS_OF_CPU)
+
+
+def _tile_of_gpu(threads: int, unroll: int, info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile:
+    size = info.limits.subgroup_size
+    alone = StepTile(threads, 2 * unroll, 1, rows=_FEW, early=True)
+    cut = alone.cut(shape, size)
+    if keys <= cut.granule and pairs * cut.blocks <= 2 * _WORKGROUPS and alone.fits(info, shape):
+        return alone
+    rows = _MANY
+    while rows < min(ROWS, shape.rows) and pairs * -(-shape.rows // (2 * rows)) >= _WORKGROUPS:
+        rows *= 2
+    tile = _pieces(StepTile(threads, unroll, 1, rows), size, shape, pairs, keys, _WORKGROUPS)
+    # Smaller workgroups where keys do not give all of them something to do.
+    wanted = min(_WORKGROUPS // (pairs * tile.cut(shape, size).blocks), MOST_PIECES)
+    while tile.pieces < wanted and tile.threads > max(_FEWEST_THREADS, size):
+        smaller = dataclasses.replace(tile, threads=tile.threads // 2)
+        tile = _pieces(smaller, size, shape, pairs, keys, _WORKGROUPS)
+    return tile
 
 
 def is_served(
