@@ -27,6 +27,9 @@ MAX_ELEMENTS_IN_REGISTERS = 8
 # starts from so many elements.
 MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS, ELEMENTS_A_LANE = 32, 64, 16
 
+# Bytes that an invocation of a GPU loads before it stores the first of what it makes of them.
+EARLY_BYTES = 128
+
 # Sums over columns are cut into parts until they have so many results, each of so many rows at least: with 16 rows of
 # 4096 halves RMSNorm's gradient takes 57 us on an H200, with 32 it takes 64; LayerNorm's with 16 rows of 256 takes 29,
 # with 8 it takes 31.
@@ -35,6 +38,10 @@ SUMS_OF_PARTS, FEWEST_ROWS_A_PART = 1 << 21, 16
 FEWEST_WORKGROUPS_OF_COLUMNS = 64
 # A kernel of rows sums columns as well where the elements are more than caches hold, and a row's fit beside their sums.
 LONGEST_ROW_WITH_SUMS, FEWEST_WITH_SUMS = 8192, 1 << 22
+
+# A sum that has one result is cut where it is longer: the losses of 32768 rows, each gathered, took one workgroup of an
+# H200 20 us; of 65536 rows, in parts of so many elements, 3 us.
+LONGEST_SINGLE_ROW, PART_OF_SINGLE_ROW = 16384, 1024
 
 # Rows that are reduced with their places are cut where they are longer than one workgroup is quick with, into parts of
 # so many elements at least, as long as there are fewer workgroups of these than a large GPU runs at a time.
@@ -113,7 +120,7 @@ def override(**values: Any) -> Iterator[None]:
     """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (elements along and across), ``columns``,
     ``subgroups`` (whether rows are folded in them), ``reads_dominate``, ``device_exp2``, ``scan_limit`` and
     ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row``, ``convolution_products``,
-    ``fused_linears`` (whether linear layers share a kernel), ``sample_lanes``, ``sample_capacity``, ``row_with_places``
+    ``fused_linears`` (whether linear layers share a kernel), ``single_row``, ``single_part``, ``early``, ``sample_lanes``, ``sample_capacity``, ``row_with_places``
     or ``fewest_in_part`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
@@ -151,6 +158,25 @@ def longest_row_in_registers() -> int:
     most = MAX_ELEMENTS_IN_REGISTERS if info.kind == "cpu" else MAX_ELEMENTS_OF_GPU
     lanes = min(256, _max_workgroup(info)) if info.kind == "cpu" else _max_workgroup(info)
     return int(forced.get("lanes", lanes)) * int(forced.get("elements", most))
+
+
+def early_bytes(info: DeviceInfo) -> int:
+    """Bytes of a row that an invocation loads before its first store; 0: each step loads and stores (early_loads.py)."""
+    return int(_overrides.get().get("early", 0 if info.kind == "cpu" else EARLY_BYTES))
+
+
+def row_parts(row: int, single: bool, parts: int) -> int:
+    """Into how many parts rows of ``row`` elements are cut, of which Inductor would make ``parts``; 1: into none.
+
+    ``single``: there is no other row.
+    """
+    longest = longest_row_in_registers()
+    if not single:
+        return 1 if row <= longest else parts
+    if row <= min(longest, _overrides.get().get("single_row", LONGEST_SINGLE_ROW)):
+        return 1
+    part = int(_overrides.get().get("single_part", PART_OF_SINGLE_ROW))
+    return row // part if row % part == 0 and row // part <= part else parts
 
 
 def power_of_two_at_least(n: int) -> int:
