@@ -26,9 +26,10 @@ def own(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     if not isinstance(function, types.FunctionType):
         plain = function
         function = lambda *args: plain(*args)  # noqa: E731
-    code = function.__code__.replace(co_name=f"{function.__code__.co_name} {name}")
-    copy = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    copy.__kwdefaults__ = function.__kwdefaults__
+    old = function
+    code = old.__code__.replace(co_name=f"{old.__code__.co_name} {name}")
+    copy = types.FunctionType(code, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+    copy.__kwdefaults__ = old.__kwdefaults__
     return copy
 
 

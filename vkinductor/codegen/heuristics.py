@@ -120,8 +120,8 @@ def override(**values: Any) -> Iterator[None]:
     """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (elements along and across), ``columns``,
     ``subgroups`` (whether rows are folded in them), ``reads_dominate``, ``device_exp2``, ``scan_limit`` and
     ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row``, ``convolution_products``,
-    ``fused_linears`` (whether linear layers share a kernel), ``single_row``, ``single_part``, ``early``, ``sample_lanes``, ``sample_capacity``, ``row_with_places``
-    or ``fewest_in_part`` for kernels generated inside."""
+    ``fused_linears`` (whether linear layers share a kernel), ``single_row``, ``single_part``, ``early`` (bytes),
+    ``sample_lanes``, ``sample_capacity``, ``row_with_places`` or ``fewest_in_part`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
@@ -161,7 +161,7 @@ def longest_row_in_registers() -> int:
 
 
 def early_bytes(info: DeviceInfo) -> int:
-    """Bytes of a row that an invocation loads before its first store; 0: each step loads and stores (early_loads.py)."""
+    """Bytes that an invocation loads before its first store; 0: each step loads and stores (early_loads.py)."""
     return int(_overrides.get().get("early", 0 if info.kind == "cpu" else EARLY_BYTES))
 
 

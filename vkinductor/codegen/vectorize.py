@@ -127,8 +127,8 @@ def _multiple(term: sympy.Expr, width: int) -> bool:
 @dataclass
 class Wide:
     """A body for ``width`` neighbours: ``before`` and ``after`` once, ``body`` for each; all see the index of the
-    first, ``body`` that of its own. ``indexing``: the lines of ``before`` that declare indices. ``wide`` and ``single``:
-    bytes of an element that go by wide accesses, and not."""
+    first, ``body`` that of its own. ``indexing``: the lines of ``before`` that declare indices. ``wide`` and
+    ``single``: bytes of an element that go by wide accesses, and not."""
 
     width: int
     indexing: list[str] = field(default_factory=list)
