@@ -117,6 +117,7 @@ def _child(arguments: argparse.Namespace) -> int:
     cases = [*([copy_case()] if part == 0 else []), *cases]
     for result in run(system, cases, 0.05 if arguments.quick else 0.2, ways):
         print(json.dumps({"result": asdict(result)}), flush=True)
+    print(json.dumps({"done": True}), flush=True)  # the next need not wait until this process has ended
     return 0
 
 
@@ -134,11 +135,13 @@ def lines(process: subprocess.Popen[str], system: str) -> Iterator[dict[str, Any
     """What a process tells of ``system``; one that died tells of a result with the reason last."""
     assert process.stdout is not None
     for text in process.stdout:
-        if text.startswith("{"):
-            yield json.loads(text)
-    if process.wait():
-        reason = Result(f"process: exit {process.returncode}", system, None, 0, 0, {}, "the process ended")
-        yield {"result": asdict(reason)}
+        line = json.loads(text) if text.startswith("{") else {}
+        if "done" in line:
+            return
+        if line:
+            yield line
+    reason = Result(f"process: exit {process.wait()}", system, None, 0, 0, {}, "the process ended")
+    yield {"result": asdict(reason)}
 
 
 def collect(arguments: argparse.Namespace, systems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -148,18 +151,19 @@ def collect(arguments: argparse.Namespace, systems: list[str]) -> Iterator[tuple
             with start(arguments, system) as process:
                 yield from ((system, line) for line in lines(process, system))
         return
-    parts = arguments.ahead
-    began, started = time.monotonic(), {(p, s): start(arguments, s, p, parts) for p in range(parts) for s in systems}
-    for process in started.values():
-        assert process.stdout is not None
-        while process.stdout.readline().strip() not in (READY, ""):
-            pass
-    print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
-    for (_, system), process in started.items():
-        assert process.stdin is not None
-        with process, contextlib.suppress(BrokenPipeError):
-            process.stdin.write("go\n")
-            process.stdin.flush()
+    shares = [(part, system) for part in range(arguments.ahead) for system in systems]
+    began = time.monotonic()
+    with contextlib.ExitStack() as running:
+        started = [running.enter_context(start(arguments, system, part, arguments.ahead)) for part, system in shares]
+        for process in started:
+            assert process.stdout is not None
+            while process.stdout.readline().strip() not in (READY, ""):
+                pass
+        print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
+        for (_, system), process in zip(shares, started, strict=True):
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                os.write(process.stdin.fileno(), b"go\n")
             yield from ((system, line) for line in lines(process, system))
 
 

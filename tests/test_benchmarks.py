@@ -197,7 +197,8 @@ if not sys.stdin.readline(): sys.exit(1)
 row = dict(case="a", system="s", us=1.0, nbytes=1, flops=0, targets={}, note="")
 print(json.dumps({"about": {}}))
 print(json.dumps({"result": row}))
-sys.exit(int(sys.argv[1]))
+if sys.argv[1] == "1": sys.exit(3)
+print(json.dumps({"done": True}))
 """
 
     def start(arguments: Any, system: str, part: int = 0, parts: int = 1) -> Any:

@@ -239,15 +239,17 @@ def test_which_loads_come_early() -> None:
     from vkinductor.codegen.early_loads import find
 
     index, row = "const int r0_1 = r0_index;", "float tmp1 = 2.0;"
-    late = "const uint wide1_0 = d[int(tmp1) + r0_1].d[0];"
-    load = "const uvec4 wide0_0 = Buffer_uvec4(uint64_t(a) + uint64_t(r0_1) * 4ul).d[0];"
-    body = vectorize.Wide(4, [index], [index, load, row, late], [], ["store"])
-    found = find(body, 7, 64)
+    rows = {"x0"}
+    late = "const uint wide1_0 = d[int(tmp1) + r0_1 + x0].d[0];"
+    weight = "const uint wide2_0 = d[r0_1].d[0];"
+    load = "const uvec4 wide0_0 = Buffer_uvec4(uint64_t(a) + uint64_t(r0_1 + 64*x0) * 4ul).d[0];"
+    body = vectorize.Wide(4, [index], [index, load, weight, row, late], [], ["store"])
+    found = find(body, 7, 64, rows)
     assert found is not None
     assert (found.steps, [name for _, name, _ in found.loads]) == (4, ["wide0_0"])
-    assert found.before == [index, "const uvec4 wide0_0 = early_wide0_0[step - first];", row, late]
-    assert find(body, 7, 31) is find(body, 1, 64) is None
-    assert find(vectorize.Wide(4, [index], [index, load]), 7, 64) is None
+    assert found.before == [index, "const uvec4 wide0_0 = early_wide0_0[step - first];", weight, row, late]
+    assert find(body, 7, 31, rows) is find(body, 1, 64, rows) is None
+    assert find(vectorize.Wide(4, [index], [index, load]), 7, 64, rows) is None
 
 
 def test_variance_in_registers_needs_no_division_an_element() -> None:

@@ -2,11 +2,14 @@
 
 A compiler does not know that what a step stores is none of what the next one loads. With a store in each step every
 one waits for memory before the next may ask; the loads of several are therefore written before the first of them.
+RMSNorm with a residual of 512 rows of 16384 halves takes 19.8 us on an H200 instead of 20.7. What all rows read, such as
+weights, is in caches: early, it took LayerNorm of such rows 75 registers instead of 63, and left half the workgroups.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 
 from .vectorize import Wide
@@ -28,15 +31,17 @@ class EarlyLoads:
     before: list[str]
 
 
-def find(wide: Wide, steps: int, nbytes: int) -> EarlyLoads | None:
+def find(wide: Wide, steps: int, nbytes: int, of_row: Set[str]) -> EarlyLoads | None:
     """The loads of ``wide``, the body of a step of ``steps``, that may come early, so many steps that they have
-    ``nbytes`` bytes; None where it stores nothing or that is less than two steps."""
+    ``nbytes`` bytes; None where it stores nothing or that is less than two steps. ``of_row``: indices that tell rows
+    apart, of which a load has to have one."""
     known = {match[1] for line in wide.indexing if (match := _DECLARED.match(line))}
     own = {match[1] for line in wide.before if (match := _DECLARED.match(line))} - known
     loads, before = [], []
     for line in wide.before:
         match = _LOAD.fullmatch(line)
-        if match is None or own & set(_NAME.findall(match[3])):
+        names = set(_NAME.findall(match[3])) if match is not None else set()
+        if match is None or own & names or not of_row & names:
             before.append(line)
             continue
         loads.append((match[1], match[2], match[3]))

@@ -62,9 +62,10 @@ def rows(kernel: Any, sections: list[Section], accesses: list[vectorize.Access])
     if found is None:
         return 1
     early = heuristics.early_bytes(kernel.device_info)
+    of_row = {"xindex"} | {e.name for e in kernel.range_tree_nodes.values() if e.root is not tree}
     for section, wide in zip(loops, found[1], strict=True):
         section.wide = wide
-        section.early = early_loads.find(wide, kernel.layout.elements // width, early)
+        section.early = early_loads.find(wide, kernel.layout.elements // width, early, of_row)
     return width
 
 
