@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,19 @@ from .measure import save
 # Inputs of all rotated calls together are at least this: beyond any cache that is made today.
 ROTATED_BYTES = 256 << 20
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def own(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """``function`` with code of its own: Dynamo keeps what it compiled by the code, and would take one shape after the
+    other for sizes that vary."""
+    if not isinstance(function, types.FunctionType):
+        plain = function
+        function = lambda *args: plain(*args)  # noqa: E731
+    old = function
+    code = old.__code__.replace(co_name=f"{old.__code__.co_name} {name}")
+    copy = types.FunctionType(code, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+    copy.__kwdefaults__ = old.__kwdefaults__
+    return copy
 
 
 @dataclass(frozen=True)
@@ -44,12 +58,12 @@ class Case:
         """Its name among all."""
         return f"{self.group}: {self.name}"
 
-    def calls(self, compile_: Callable[[Any], Any], device: str) -> list[Callable[[], Any]]:
-        """Calls of it on other data each, for a system that compiles with ``compile_``."""
-        run = compile_(self.function)
+    def calls(self, compile_: Callable[[Any], Any], device: str, most: int = 8) -> list[Callable[[], Any]]:
+        """Calls of it on other data each, ``most`` at most, for a system that compiles with ``compile_``."""
+        run = compile_(own(self.function, self.key))
         first = self.inputs(device)
         size = max(1, sum(t.nbytes for t in self._flat(first)))
-        more = min(8, math.ceil(ROTATED_BYTES / size)) - 1
+        more = min(most, math.ceil(ROTATED_BYTES / size)) - 1
         return [self._call(run, first), *(self._call(run, self.inputs(device)) for _ in range(more))]
 
     @staticmethod

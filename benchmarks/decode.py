@@ -154,7 +154,7 @@ def kernel_table(result: Result, longest: int = 12) -> str:
 class _StepCase(Case):
     """A model is too large for several: its one call reads all of it."""
 
-    def calls(self, compile_: Callable[[Any], Any], device: str) -> list[Callable[[], Any]]:
+    def calls(self, compile_: Callable[[Any], Any], device: str, most: int = 1) -> list[Callable[[], Any]]:
         model, *args = self.inputs(device)
         return [self._call(compile_(model.decode), args)]
 

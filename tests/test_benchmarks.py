@@ -154,6 +154,66 @@ def test_a_case_runs_on_other_data_each_time_and_a_failure_is_a_result(speed: An
     assert wrong.note == "ValueError: no such thing"
 
 
+def test_what_is_compiled_ahead_is_not_compiled_again(speed: Any) -> None:
+    """Each case has code of its own: Dynamo keeps what it compiled by the code."""
+    cases, devices, main = speed("cases"), speed("devices"), speed("__main__")
+    compiled: list[Any] = []
+
+    class Host(devices.System):
+        name, device = "host", "cpu"
+
+        def compile(self, function: Any) -> Any:
+            compiled.append(function.__code__)
+            return function
+
+        def synchronize(self) -> None: ...
+
+        def span(self, record: Any, host: float) -> float:
+            return 30.0
+
+        def about(self) -> dict[str, str]:
+            return {}
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def case(function: Any, n: int) -> Any:
+        return cases.Case("g", f"{n}", function, lambda device: [torch.zeros(n, device=device)], nbytes=1.0)
+
+    some = [case(double, 1), case(double, 2), case(torch.neg, 3), case(torch.neg, 4)]
+    host = Host()
+    ways = main.prepare(host, some)
+    results = [*main.run(host, some, 0.001, ways)]
+    assert all(r.us for r in results)
+    assert len(compiled) == len({id(code) for code in compiled}) == len({code.co_name for code in compiled}) == 4
+
+
+def test_shares_are_timed_when_all_have_compiled(speed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    main, log = speed("__main__"), []
+    child = """
+import json, sys
+print("ready", flush=True)
+if not sys.stdin.readline(): sys.exit(1)
+row = dict(case="a", system="s", us=1.0, nbytes=1, flops=0, targets={}, note="")
+print(json.dumps({"about": {}}))
+print(json.dumps({"result": row}))
+if sys.argv[1] == "1": sys.exit(3)
+print(json.dumps({"done": True}))
+"""
+
+    def start(arguments: Any, system: str, part: int = 0, parts: int = 1) -> Any:
+        log.append((system, part, parts))
+        line = [sys.executable, "-c", child, str(part)]
+        return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(main, "start", start)
+    told = [*main.collect(main.argparse.Namespace(ahead=2), ["ours", "peer"])]
+    assert log == [("ours", 0, 2), ("peer", 0, 2), ("ours", 1, 2), ("peer", 1, 2)]
+    notes = [(system, line["result"]["note"]) for system, line in told if "result" in line]
+    ended = "the process ended"
+    assert notes == [("ours", ""), ("peer", ""), ("ours", ""), ("ours", ended), ("peer", ""), ("peer", ended)]
+
+
 def test_gradients_alone_are_timed(speed: Any) -> None:
     cases = speed("cases")
     x = torch.ones(3, requires_grad=True)
@@ -186,7 +246,7 @@ def test_ratios_targets_and_files(speed: Any, tmp_path: Path) -> None:
 def test_all_benchmarks_run_unless_some_are_named(speed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     main, asked = speed("__main__"), []
     monkeypatch.setattr(main, "available", lambda: ["a system"])
-    monkeypatch.setattr(main, "collect", lambda arguments, system: asked.append(arguments.modules) or ({}, []))
+    monkeypatch.setattr(main, "collect", lambda arguments, systems: asked.append(arguments.modules) or [])
     assert main.main([]) == main.main(["norms"]) == 0
     assert asked == [list(main.MODULES), ["norms"]]
     with pytest.raises(SystemExit):

@@ -62,6 +62,23 @@ def test_nan_infinity_and_subnormals_pass() -> None:
         run(lambda x: (x.clone(), x.float(), x.half()), special.repeat(8).to(dtype), width=8)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.bool], ids=name_of)
+def test_copies_keep_their_words(dtype: torch.dtype) -> None:
+    """Every bit of them, and without converting there and back."""
+    bits = torch.arange(-32768, 32768).to(torch.int16)
+    x = bits > 0 if dtype == torch.bool else bits.to(torch.int8) if dtype == torch.int8 else bits.view(dtype)
+    x = x.reshape(32, 32, 64)
+    functions = (lambda x: x.clone(), lambda x: x.permute(1, 2, 0).contiguous())
+    layouts = {"width": 16 // dtype.itemsize}, {"tile": (32, 32)}
+    for f, layout in [*zip(functions, layouts, strict=True)][: dtype.itemsize]:  # bytes have no words in a tile
+        code = run(lambda x, f=f: (f(x), ~f(x) if dtype in (torch.int8, torch.bool) else -f(x)), x, **layout)
+        body = code[code.index("void main") :]
+        assert len(re.findall(r"float kept\d|int kept\d|bool kept\d", body)) == 1
+        raw = torch.int16 if dtype.itemsize == 2 else dtype
+        with heuristics.override(**layout):
+            assert torch.equal(compiled(f)(x.to("vulkan")).cpu().view(raw), f(x).view(raw))
+
+
 def test_halves_are_rounded_to_nearest_even() -> None:
     halves = torch.arange(0, 0x7C00, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
     middle = (halves[:-1] + halves[1:]) / 2
@@ -213,6 +230,38 @@ def test_rows_of_any_length(columns: int) -> None:
     assert ("uvec2" in code) == (columns % 2 == 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=name_of)
+@pytest.mark.parametrize("columns", [256, 246])
+def test_loads_of_a_row_come_before_its_stores(columns: int, dtype: torch.dtype) -> None:
+    def residual(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x + y
+        return F.rms_norm(total, (columns,), w), total
+
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype != torch.float32 else None
+    args = numbers(dtype, 5, columns), numbers(dtype, 5, columns), numbers(dtype, columns)
+    layout = {"width": 16 // dtype.itemsize, "lanes": 4, "rows": 2, "elements": 64, "early": 96}
+    code = run(residual, *args, tolerance=tolerance, **layout)
+    assert set(re.findall(r"early_wide\d+", code)) == {"early_wide0", "early_wide1"}  # not the weight
+
+
+def test_which_loads_come_early() -> None:
+    """Those of addresses that are known, as many steps as have the bytes, alike."""
+    from vkinductor.codegen.early_loads import find
+
+    index, row = "const int r0_1 = r0_index;", "float tmp1 = 2.0;"
+    rows = {"x0"}
+    late = "const uint wide1_0 = d[int(tmp1) + r0_1 + x0].d[0];"
+    weight = "const uint wide2_0 = d[r0_1].d[0];"
+    load = "const uvec4 wide0_0 = Buffer_uvec4(uint64_t(a) + uint64_t(r0_1 + 64*x0) * 4ul).d[0];"
+    body = vectorize.Wide(4, [index], [index, load, weight, row, late], [], ["store"])
+    found = find(body, 7, 64, rows)
+    assert found is not None
+    assert (found.steps, [name for _, name, _ in found.loads]) == (4, ["wide0_0"])
+    assert found.before == [index, "const uvec4 wide0_0 = early_wide0_0[step - first];", weight, row, late]
+    assert find(body, 7, 31, rows) is find(body, 1, 64, rows) is None
+    assert find(vectorize.Wide(4, [index], [index, load]), 7, 64, rows) is None
+
+
 def test_variance_in_registers_needs_no_division_an_element() -> None:
     x = torch.randn(4, 64) + 1000
     code = run(lambda x: torch.var_mean(x, -1), x, lanes=8, rows=2, elements=8, width=4)
@@ -274,6 +323,20 @@ def test_a_row_that_fits_is_not_cut_in_two() -> None:
         got, (code,) = run_and_get_code(compiled(lambda x: x.sum(-1)), x.to("vulkan"))
     same(got, x.sum(-1), rtol=1e-5, atol=1e-3)
     assert code.count("vulkan_kernel(") == 1
+
+
+def test_the_only_row_is_cut_where_it_is_long() -> None:
+    """The losses of many rows: each is gathered, and one workgroup would wait for one after the other."""
+    from torch._inductor.utils import run_and_get_code
+
+    x, target = torch.randn(16384, 8), torch.randint(8, (16384,))
+    for single, kernels in ((16384, 2), (8192, 3)):
+        torch._dynamo.reset()
+        f = compiled(lambda x, t: F.cross_entropy(x, t))
+        with heuristics.override(reads_dominate=True, single_row=single, lanes=512, elements=32):
+            got, (code,) = run_and_get_code(f, x.to("vulkan"), target.to("vulkan"))
+        same(got, F.cross_entropy(x, target), rtol=1e-5, atol=1e-5)
+        assert code.count("vulkan_kernel(") == kernels
 
 
 def test_the_same_each_time() -> None:

@@ -38,6 +38,7 @@ def row_access(nodes: Iterable[Any], rows: Any, row: Any) -> RowAccess:
             found[whole].append(seen)
     decisive = found[True] or found[False]
     reads = max(1, len({seen.name for seen in decisive if seen.read} - made))
+    writes = max(1, len({seen.name for seen in decisive if not seen.read}))
     sizes = [seen.nbytes for seen in decisive if seen.along]
     if 2 * len(sizes) <= len(decisive) or not sizes:
         sizes = [seen.nbytes for seen in decisive] or [4]
@@ -45,7 +46,7 @@ def row_access(nodes: Iterable[Any], rows: Any, row: Any) -> RowAccess:
         across = next((w for w in (8, 4, 2) if divides(w, rows)), 1) if columns else 1
         return RowAccess(min(sizes), max(sizes), reads, columns=columns, across=across)
     width = next((w for w in (16, 8, 4, 2) if divides(w, row)), 1)
-    return RowAccess(min(sizes), max(sizes), reads, width)
+    return RowAccess(min(sizes), max(sizes), reads, width, writes=writes)
 
 
 @dataclass(frozen=True)

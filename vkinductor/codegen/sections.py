@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .early_loads import EarlyLoads
 from .types import REGISTERS
 from .vectorize import Wide
 
@@ -25,7 +26,7 @@ _NAME = re.compile(r"\btmp\d+\b")
 class Section:
     """``before`` and ``after`` run at function scope, ``body`` in the section's own scope, ``row`` once a row
     at the end (a flat scope too). ``begin`` and ``end`` go around the elements of a step. ``wide``: the body for
-    several elements at once, instead."""
+    several elements at once, instead, and ``early`` which of its loads come before (early_loads.py)."""
 
     loop: bool
     before: list[str] = field(default_factory=list)
@@ -35,6 +36,7 @@ class Section:
     begin: list[str] = field(default_factory=list)
     end: list[str] = field(default_factory=list)
     wide: Wide | None = None
+    early: EarlyLoads | None = None
 
 
 def declared(lines: Iterable[str]) -> dict[str, str]:

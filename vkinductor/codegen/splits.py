@@ -1,6 +1,7 @@
 """Into how many parts reductions are cut: Inductor makes two kernels of those with few results, to fill the device.
 
-A row that one workgroup keeps in registers is done sooner than a second kernel begins, which has to wait for the first.
+A row that one workgroup keeps in registers is done sooner than a second kernel begins, which has to wait for the first,
+unless it is the only one and long: the device would wait for one workgroup.
 A sum over columns has as many parts as fill a GPU: a workgroup takes a hundred columns, and Inductor counts results.
 """
 
@@ -45,9 +46,9 @@ def register() -> None:
         )  # fmt: skip
         if device.type != "vulkan" or reduction_type == "scan" or not heuristics.device_reads_dominate():
             return hint, split
-        if split > 1 and hint == ReductionHint.INNER and _static(reduction_numel):
-            return hint, 1 if reduction_numel <= heuristics.longest_row_in_registers() else split
         columns = sympy_product(ranges)
+        if split > 1 and hint == ReductionHint.INNER and _static(reduction_numel):
+            return hint, heuristics.row_parts(int(reduction_numel), columns == 1, split)
         if reduction_type == "sum" and hint != ReductionHint.INNER and _static(reduction_numel, columns):
             parts = heuristics.column_parts(int(reduction_numel), int(columns)) if config.split_reductions else 1
             if parts > 1 and _over_columns(inner_fn, ranges, reduction_ranges):

@@ -18,7 +18,7 @@ import torch
 
 from .alignment import WIDEST, divides
 from .types import REGISTERS, glsl_type
-from .vectors import element
+from .vectors import element, picked_from
 
 # @number{scalar GLSL}@: an access as the kernel writes it. A store is followed by " = value;".
 LOAD = re.compile(r"@(\d+)\{(.*?)\}@")
@@ -127,9 +127,11 @@ def _multiple(term: sympy.Expr, width: int) -> bool:
 @dataclass
 class Wide:
     """A body for ``width`` neighbours: ``before`` and ``after`` once, ``body`` for each; all see the index of the
-    first, ``body`` that of its own. ``wide`` and ``single``: bytes of an element that go by wide accesses, and not."""
+    first, ``body`` that of its own. ``indexing``: the lines of ``before`` that declare indices. ``wide`` and
+    ``single``: bytes of an element that go by wide accesses, and not."""
 
     width: int
+    indexing: list[str] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
@@ -171,13 +173,23 @@ def wide_load(access: Access, width: int) -> list[str]:
     return [*lines, f"const uint {name}[{words}] = uint[]({', '.join(parts)});"]
 
 
-def _store(access: Access, width: int) -> list[str]:
+def _packed(access: Access, width: int) -> list[str]:
+    """The words of what the body has kept for a wide store."""
     name, pack = f"kept{access.number}", _PACK[access.dtype]
     each = max(1, 4 // access.dtype.itemsize)
     words = []
     for first in range(0, width, each):
         registers = {c: f"{name}[{first + i}]" for i, c in enumerate("abcd"[:each])}
         words += [word.format(**registers) for word in pack]
+    return words
+
+
+def _copied(word: str, count: int) -> list[str]:
+    """The words of neighbours of which each is picked from ``word`` (`picked_from`)."""
+    return [re.sub(r"\bv >> \d", str(i), word) for i in range(count)]
+
+
+def _store(access: Access, words: Sequence[str]) -> list[str]:
     lines = []
     for first, count in _chunks(len(words)):
         value = ", ".join(words[first : first + count])
@@ -238,6 +250,7 @@ class _Writer:
         self._varying = {name for name, kind in self._moves.items() if kind != "same"} | {"k", "v"} | changing
         self._once: set[str] = set()  # values of ``before``
         self._seen: set[int] = set()
+        self._texts: dict[str, str] = {}  # values of ``body`` that one line declares
         self.result.body.append(self._next(dimension.index))
 
     def _next(self, name: str) -> str:
@@ -274,10 +287,15 @@ class _Writer:
     def _store(self, match: re.Match[str]) -> str:
         access, result = self._accesses[int(match[1])], self.result
         if self._apart(access, match[2]):
+            result.wide += access.dtype.itemsize
+            word = picked_from(access.dtype, self._texts.get(match[3], ""))
+            if word is not None:
+                # What is copied stays as it is: a bfloat16 would take several instructions to become itself again.
+                result.after += _store(access, _copied(word, word_count(access, self._width)))
+                return ""
             register = glsl_type(access.dtype).register
             result.before.append(f"{register} kept{access.number}[{self._width}];")
-            result.after += _store(access, self._width)
-            result.wide += access.dtype.itemsize
+            result.after += _store(access, _packed(access, self._width))
             return f"kept{access.number}[v] = {match[3]};"
         result.single += access.dtype.itemsize
         return f"{match[2]} = {glsl_type(access.dtype).store.format(match[3])};"
@@ -288,12 +306,15 @@ class _Writer:
         declared = _DECLARATION.match(first)
         if declared is not None and declared[1] in self._moves:
             result.before.append(first)
+            result.indexing.append(first)
             kind = self._moves[declared[1]]
             if kind != "same":
                 result.body.append(self._next(declared[1]) if kind == "next" else first)
             return
         if len(statement) == 1 and not first.startswith("if ("):
             statement = [LOAD.sub(self._load, _STORE.sub(self._store, first))]
+            if not statement[0]:
+                return
         else:
             inside = {int(match[1]) for line in statement for match in LOAD.finditer(line)}
             if self._moving(statement):
@@ -306,9 +327,18 @@ class _Writer:
             result.before += statement
             self._once |= assigned | ({declared[1]} if declared is not None else set())
             return
+        self._note(statement, declared, assigned)
         self.changed |= assigned & self._once
         self._varying |= assigned | ({declared[1]} if declared is not None else set())
         result.body += statement
+
+    def _note(self, statement: list[str], declared: re.Match[str] | None, assigned: set[str]) -> None:
+        """Remember what a value of the body is, as long as it is the same."""
+        for name in assigned:
+            self._texts.pop(name, None)
+        if len(statement) == 1 and declared is not None and declared[2] == " = ":
+            text = statement[0][declared.end() :].removesuffix(";")
+            self._texts[declared[1]] = self._texts.get(text, text)
 
 
 def best(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from .types import convert, glsl_type
@@ -9,13 +11,16 @@ from .types import convert, glsl_type
 # 32-bit words of a load -> GLSL type.
 _WORDS = {1: "uint", 2: "uvec2", 4: "uvec4"}
 
+# Bytes of an element of which several share a word -> (shift of its number that gives the word's, mask for its place).
+_SHARING = {2: (1, 1), 1: (2, 3)}
+
 # dtype -> how the element at place {1} of the word {0} is had, or the one of the words {0} (lower) and {1}.
 PICK = {
     torch.float32: "uintBitsToFloat({0})",
     torch.int32: "int({0})",
     torch.uint32: "{0}",
     torch.float16: "unpackHalf2x16({0})[{1}]",
-    torch.bfloat16: "uintBitsToFloat(({0} >> (16 * {1})) << 16)",
+    torch.bfloat16: "uintBitsToFloat({1} == 0 ? {0} << 16 : {0} & 0xffff0000u)",
     torch.int16: "bitfieldExtract(int({0}), 16 * {1}, 16)",
     torch.uint16: "int(bitfieldExtract({0}, 16 * {1}, 16))",
     torch.int8: "bitfieldExtract(int({0}), 8 * {1}, 8)",
@@ -70,10 +75,22 @@ def words_of(dtype: torch.dtype, width: int, name: str) -> list[str]:
     return [name] if count == 1 else [f"{name}.{'xyzw'[i]}" for i in range(count)]
 
 
+def picked_from(dtype: torch.dtype, text: str) -> str | None:
+    """The word that ``text``, GLSL, takes element v of, where that is all it does, as `element` writes it."""
+    if dtype.itemsize not in _SHARING:
+        return None
+    shift, mask = _SHARING[dtype.itemsize]
+    pattern = re.escape(PICK[dtype]).replace(r"\{1\}", re.escape(f"(v & {mask})"))
+    pattern = pattern.replace(r"\{0\}", "(?P<word>.+)", 1).replace(r"\{0\}", "(?P=word)")
+    match = re.fullmatch(pattern, text)
+    return match["word"] if match is not None and f"v >> {shift}" in match["word"] else None
+
+
 def element(dtype: torch.dtype, words: str, v: str) -> str:
     """GLSL of element ``v``, an index in GLSL, of an array ``words`` of 32-bit words."""
     if dtype.itemsize == 8:
         return PICK[dtype].format(f"{words}[2 * {v}]", f"{words}[2 * {v} + 1]")
-    shift = {4: 0, 2: 1, 1: 2}[dtype.itemsize]
-    word = f"{words}[{v} >> {shift}]" if shift else f"{words}[{v}]"
-    return PICK[dtype].format(word, f"({v} & {(1 << shift) - 1})")
+    if dtype.itemsize == 4:
+        return PICK[dtype].format(f"{words}[{v}]")
+    shift, mask = _SHARING[dtype.itemsize]
+    return PICK[dtype].format(f"{words}[{v} >> {shift}]", f"({v} & {mask})")

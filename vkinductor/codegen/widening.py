@@ -6,7 +6,7 @@ from typing import Any
 
 from torch._inductor.utils import prefix_is_reduction
 
-from . import heuristics, tiles, vectorize
+from . import early_loads, heuristics, tiles, vectorize
 from .alignment import WIDEST, divides
 from .compat import size_hint
 from .sections import Section
@@ -61,8 +61,11 @@ def rows(kernel: Any, sections: list[Section], accesses: list[vectorize.Access])
             section.body = vectorize.scalar(section.body, accesses)
     if found is None:
         return 1
+    early = heuristics.early_bytes(kernel.device_info)
+    of_row = {"xindex"} | {e.name for e in kernel.range_tree_nodes.values() if e.root is not tree}
     for section, wide in zip(loops, found[1], strict=True):
         section.wide = wide
+        section.early = early_loads.find(wide, kernel.layout.elements // width, early, of_row)
     return width
 
 

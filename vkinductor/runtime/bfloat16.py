@@ -1,8 +1,8 @@
 """Whether a device rounds to bfloat16 as torch does, found by letting it convert.
 
-With VK_KHR_shader_bfloat16 a conversion may be one instruction for two values instead of eight for each, but a driver
-may round as it likes: NVIDIA's (580, H200) cuts the lower bits off, and turns some NaN into infinity, in a shader that
-does not ask for rounding to nearest even in 16 bits.
+With VK_KHR_shader_bfloat16 a conversion may be one instruction for two values instead of six for each, but a driver
+may round as it likes: NVIDIA's (580, H200) cuts the lower bits off, and turns some NaN into infinity, whether or not a
+shader asks for rounding to nearest even in 16 bits.
 """
 
 from __future__ import annotations

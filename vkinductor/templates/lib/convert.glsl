@@ -8,27 +8,30 @@ float vk_bf16_to_f32(uint bits) {
     return uintBitsToFloat(bits << 16);
 }
 
-// To nearest even; NaN stays NaN, overflow gives infinity.
+// A float whose upper half is the bfloat16 nearest to x, ties to even: one NaN for all, overflow gives infinity.
+uint vk_near_bf16(float x) {
+    uint u = floatBitsToUint(x);
+    uint near = u + 0x7fffu + ((u >> 16) & 1u);
+    return (u & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : near;
+}
+
+// Its bits.
 uint vk_f32_to_bf16_bits(float x) {
 #ifdef NATIVE_BF16
     return uint(bfloat16BitsToUintEXT(NATIVE_BF16(x)));
 #else
-    uint u = floatBitsToUint(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u) {
-        return (u >> 16) | 0x40u;
-    }
-    return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return vk_near_bf16(x) >> 16;
 #endif
 }
 
 #define vk_f32_to_bf16(x) uint16_t(vk_f32_to_bf16_bits(x))
 
-// Two bfloat16 as one word, a in its lower part: an instruction for both where the device has the type, else eight each.
+// Two bfloat16 as one word, a in its lower part: an instruction for both where the device has the type, else six each.
 uint vk_f32_to_bf16_pair(float a, float b) {
 #ifdef NATIVE_BF16
     return packUint2x16(bfloat16BitsToUintEXT(bf16vec2(NATIVE_BF16(a), NATIVE_BF16(b))));
 #else
-    return vk_f32_to_bf16_bits(a) | vk_f32_to_bf16_bits(b) << 16;
+    return vk_near_bf16(a) >> 16 | vk_near_bf16(b) & 0xffff0000u;
 #endif
 }
 
