@@ -119,6 +119,8 @@ class VulkanKernel(SIMDKernel):
         self.written: set[str] = set()
         self.index_checks: list[index_errors.Check] = []
         self.tile: tiles.Tile | None = None
+        self.width = 1  # elements an invocation, of an elementwise kernel
+        self.indirect_loads = False  # whether places come from what was loaded
         self.accesses: dict[tuple[bool, str, torch.dtype, str], vectorize.Access] = {}
         self.scheduled: Any = ()  # the scheduler nodes of this launch
         # Sums over columns (mixed_reductions.py): (argument, array of the lane's elements).
@@ -253,6 +255,7 @@ class VulkanKernel(SIMDKernel):
 
     def indirect_symbol(self, var: CSEVariable | str) -> sympy.Symbol:
         """A loaded value as an index: converted to the kernel's index type."""
+        self.indirect_loads = True
         dtype = var.dtype if isinstance(var, CSEVariable) and var.dtype is not None else torch.int64
         index_dtype = self.get_index_dtype_as_torch_dtype()
         value = str(var)
@@ -540,7 +543,8 @@ class VulkanKernel(SIMDKernel):
             lines = [*common["indexing"], *body]
             self.tile = widening.tile(self, lines, accesses)
             wide = None if self.tile is not None else widening.elements(self, lines, accesses)
-            per_group = workgroup * (wide.width if wide is not None else 1)
+            self.width = wide.width if wide is not None else 1
+            per_group = workgroup * self.width
             numel = self.features.numel
             if self.tile is not None:
                 text, per_group = "tile.glsl.jinja", 1

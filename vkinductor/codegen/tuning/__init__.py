@@ -31,9 +31,14 @@ __all__ = ["choice", "complete", "fingerprint", "install", "session"]
 log = logging.getLogger(__name__)
 
 
+def searching_now() -> bool:
+    """Whether what is compiled on this thread is to be measured."""
+    return bool(setting("tune")) and not is_compiling()
+
+
 def choice(family: Family, problem: Any) -> Any:
     """The candidate that measurements on the open device chose for ``problem``, None where they say nothing."""
-    searching = bool(setting("tune")) and not is_compiling()
+    searching = searching_now()
     known = results()
     bucket = family.bucket(problem)
     if not searching and not known.index(family):
@@ -100,9 +105,10 @@ def fingerprint() -> str:
 
 def install() -> None:
     """Let every family ask ``choice``. Idempotent."""
-    from .. import convolution_tiles
+    from .. import convolution_tiles, scheduling
     from ..attention import tiles
     from ..gemm import choose
+    from . import kernels
     from .attention import ATTENTION
     from .convolution import CONVOLUTION
     from .gemm import GEMM
@@ -115,3 +121,6 @@ def install() -> None:
         return {} if chosen is None else chosen.settings()
 
     tiles.tuned = attention
+    scheduling.tuned = lambda scheduling, features: kernels.settings(
+        scheduling, features, choice, searching_now(), results()
+    )

@@ -6,5 +6,6 @@ from .attention import ATTENTION
 from .convolution import CONVOLUTION
 from .family import Family
 from .gemm import GEMM
+from .kernels import GENERATED
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM, ATTENTION, CONVOLUTION)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM, ATTENTION, CONVOLUTION, *GENERATED)}
