@@ -45,13 +45,14 @@ class Arguments:
 def arguments(kernel: Any, text: KernelText) -> Arguments:
     """Those of a finished ``kernel``, with likely sizes. Raises NotLaunchableError."""
     definitions, call_args, _, _ = kernel.args.python_argdefs()
+    below = _below(kernel)
     read, written, numbers = {}, {}, []
     for definition, call_arg in zip(definitions, call_args, strict=True):
         inner = definition.name
         if inner in kernel.scalar_arguments:
             numbers.append((None, 1.0 if kernel.scalar_arguments[inner].is_floating_point else 1))
         elif isinstance(call_arg, str):
-            operand = _memory(call_arg)
+            operand = _memory(call_arg, below)
             if inner not in text.writes or inner.startswith("in_out"):
                 read[call_arg] = operand
             if inner in text.writes:
@@ -71,14 +72,24 @@ def arguments(kernel: Any, text: KernelText) -> Arguments:
     return Arguments(fields, memory, len(read), tuple(places[name] for name in written), x)
 
 
-def _memory(name: str) -> Operand:
+def _below(kernel: Any) -> int:
+    """What integers stay below, so that those that are indices are inside, whatever they are indices of; 0: any do."""
+    if not kernel.loaded_indices:
+        return 0
+    checked = len(kernel.checked_below) >= kernel.loaded_indices
+    return min((size_hint(size) for size in kernel.checked_below), default=1) if checked else 1
+
+
+def _memory(name: str, below: int) -> Operand:
     buffer = V.graph.try_get_buffer(name)
     if buffer is None or not buffer.has_tensor_output():
         raise NotLaunchableError(f"{name} is no tensor")
     count = size_hint(V.graph.sizevars.simplify(buffer.get_layout().storage_size()))
     if count < 1:
         raise NotLaunchableError(f"{name} is empty")
-    return Operand((count,), (1,), buffer.get_dtype())
+    dtype = buffer.get_dtype()
+    most = 2 if dtype == torch.bool else 0 if dtype.is_floating_point else torch.iinfo(dtype).max
+    return Operand((count,), (1,), dtype, min(below, most))
 
 
 def _real(expr: Any) -> float:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from .attention import ATTENTION
 from .convolution import CONVOLUTION
+from .depthwise import DEPTHWISE
 from .family import Family
 from .gemm import GEMM
 from .kernels import GENERATED
+from .splits import SPLITS
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM, ATTENTION, CONVOLUTION, *GENERATED)}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (GEMM, ATTENTION, CONVOLUTION, DEPTHWISE, SPLITS, *GENERATED)
+}

@@ -49,11 +49,13 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor of a problem, sizes and strides in elements."""
+    """A tensor of a problem, sizes and strides in elements. ``below``: its integers are indices, from 0 to below this;
+    0: they are any."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
+    below: int = 0
 
 
 # Says what is wrong with a result, given the operands and the result as CPU tensors; None when it is right.

@@ -31,15 +31,15 @@ def _aligned(nbytes: int) -> int:
 
 
 def random_values(operand: Operand, seed: int) -> torch.Tensor:
-    """A CPU tensor as ``operand`` describes: normal numbers, or integers from -8 (0 where unsigned) to 7."""
+    """A CPU tensor as ``operand`` describes: normal numbers, or integers from -8 (0 where unsigned) to 7, or indices."""
     count = strides.extent(operand.size, operand.stride)
     generator = torch.Generator().manual_seed(seed)
     few = min(count, _PERIOD)
     if operand.dtype.is_floating_point:
         values = torch.randn(few, generator=generator).to(operand.dtype)
     else:
-        low = -8 if operand.dtype.is_signed else 0
-        values = torch.randint(low, 8, (few,), generator=generator).to(operand.dtype)
+        low, high = (-8 if operand.dtype.is_signed else 0, 8) if not operand.below else (0, operand.below)
+        values = torch.randint(low, high, (few,), generator=generator).to(operand.dtype)
     flat = values.repeat(-(-count // max(few, 1)))[:count].contiguous() if count > few else values
     return flat.as_strided(operand.size, operand.stride)
 
