@@ -117,8 +117,6 @@ def note_extern(node: Any) -> None:
 
 
 def _kernel(name: str, definition: str, nodes: Any, removed: Any) -> KernelReport:
-    from torch._inductor.virtualized import V
-
     scope: dict[str, Any] = {"KERNEL_NAME": name, "vulkan_kernel": lambda name, glsl, **rest: glsl}
     origins = sorted({origin for node in nodes for origin in origins_of(node)}, key=_order())
     calls = [node for node in origins if node.op == "call_function"]

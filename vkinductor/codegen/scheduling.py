@@ -33,8 +33,8 @@ FEATURES = (
 )
 
 
-# What ``heuristics.override`` takes for the kernel of (a scheduling, features), as measured on the open device: filled in
-# by the tuner.
+# What ``heuristics.override`` takes for the kernel of (a scheduling, features), as measured on the open device: filled
+# in by the tuner.
 tuned: Callable[[Any, Any], dict[str, Any]] | None = None
 
 

@@ -28,8 +28,8 @@ _PLAIN = frozenset(("sum", "prod", "any", "max", "min"))
 
 @dataclass(frozen=True)
 class Problem:
-    """``results`` results of ``length`` elements in ``dtype`` each: "rows", or "columns" of a matrix. ``parts``: into how
-    many the rules of thumb cut each."""
+    """``results`` results of ``length`` elements in ``dtype`` each: "rows", or "columns" of a matrix. ``parts``: into
+    how many the rules of thumb cut each."""
 
     kind: str
     dtype: torch.dtype
@@ -38,8 +38,8 @@ class Problem:
     parts: int
 
 
-# What measurement chose for a problem, which the argument makes, on the open device, or None where it has not: filled in
-# by the tuner.
+# What measurement chose for a problem, which the argument makes, on the open device, or None where it has not: filled
+# in by the tuner.
 tuned: Callable[[Callable[[], Problem]], int | None] | None = None
 
 
@@ -129,7 +129,9 @@ def _reads(inner_fn: Any, ranges: Sequence[Any], reduction_ranges: Sequence[Any]
     """What is read for each element."""
     with patch.object(FlexibleLayout, "allow_indexing", True):
         reads = extract_read_writes(inner_fn, ranges, reduction_ranges).reads
-    return [read for read in reads if isinstance(read, MemoryDep) and read.index.free_symbols.issuperset(read.var_names)]
+    return [
+        read for read in reads if isinstance(read, MemoryDep) and read.index.free_symbols.issuperset(read.var_names)
+    ]
 
 
 def _across(read: MemoryDep, results: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a generated kernel is launched with, so that it can be launched without its graph: operands, numbers, results."""
+"""What a generated kernel is launched with, so that it runs without its graph: operands, numbers, results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def arguments(kernel: Any, text: KernelText) -> Arguments:
     """Those of a finished ``kernel``, with likely sizes. Raises NotLaunchableError."""
     definitions, call_args, _, _ = kernel.args.python_argdefs()
     below = _below(kernel)
-    read, written, numbers = {}, {}, []
+    read: dict[str, Operand] = {}
+    written: dict[str, Operand] = {}
+    numbers: list[tuple[str | None, float]] = []
     for definition, call_arg in zip(definitions, call_args, strict=True):
         inner = definition.name
         if inner in kernel.scalar_arguments:

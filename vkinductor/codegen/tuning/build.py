@@ -54,7 +54,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Built:
-    """The dispatches of one call. ``sizes``: bytes of each resource; the operands come first, and may be ``outputs``."""
+    """The dispatches of one call. ``sizes``: bytes of each resource; operands come first, and may be ``outputs``."""
 
     launches: tuple[Launch, ...]
     sizes: tuple[int, ...]

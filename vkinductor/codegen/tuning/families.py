@@ -10,6 +10,5 @@ from .gemm import GEMM
 from .kernels import GENERATED
 from .splits import SPLITS
 
-FAMILIES: dict[str, Family] = {
-    family.name: family for family in (GEMM, ATTENTION, CONVOLUTION, DEPTHWISE, SPLITS, *GENERATED)
-}
+_ALL: tuple[Family, ...] = (GEMM, ATTENTION, CONVOLUTION, DEPTHWISE, SPLITS, *GENERATED)
+FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

@@ -7,6 +7,7 @@ scheduled nodes generated once more under another layout (``layouts``), launched
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -41,9 +42,9 @@ MOST_BYTES = 2 << 30
 _SOURCES = tuple(
     f"codegen/{name}.py"
     for name in (
-        "columns", "heuristics", "kernel", "mixed_reductions", "ops", "precision", "reductions", "row_access", "sections",
-        "source", "tiles", "two_passes", "vectorize", "widening", "tuning/arguments", "tuning/kernels", "tuning/layouts",
-        "tuning/structure",
+        "columns", "heuristics", "kernel", "mixed_reductions", "ops", "precision", "reductions", "row_access",
+        "sections", "source", "tiles", "two_passes", "vectorize", "widening", "tuning/arguments", "tuning/kernels",
+        "tuning/layouts", "tuning/structure",
     )
 )  # fmt: skip
 
@@ -78,7 +79,8 @@ class Problem:
     def generate(self, first: Draft, most: int) -> None:
         """Draft what is to be measured: the kernel ``first`` and ``most`` others that are different ones."""
         self.drafts = {label(self.default): first}
-        texts, kept = {first.text}, []
+        texts = {first.text}
+        kept: list[Layout] = []
         for layout in self.others:
             if len(kept) == most:
                 break
@@ -228,8 +230,6 @@ def _static(n: Any) -> bool:
 
 
 def _rows(kernel: Any, features: Any, info: DeviceInfo) -> list[Layout]:
-    import dataclasses
-
     nodes, rows, row = features.scheduler_nodes(), features.numel, features.reduction_numel
     access = dataclasses.replace(row_access(nodes, rows, row), sums=getattr(features, "sums", 0))
     loops = sum(section.loop for section in kernel.pending)

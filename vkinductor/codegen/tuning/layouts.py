@@ -1,7 +1,7 @@
 """Which layouts of a generated kernel are worth trying: tables by device class, the limits, and a simple model.
 
 A candidate is what ``heuristics.override`` takes. What it makes of the kernel is decided where the kernel is generated
-(a width that its accesses do not allow is not taken), so that two candidates may be one kernel: ``kernels`` drops those.
+(a width that its accesses do not allow is not taken), so two candidates may be one kernel: ``kernels`` drops those.
 """
 
 from __future__ import annotations
@@ -115,8 +115,9 @@ def rows(info: DeviceInfo, layout: ReductionLayout, facts: Rows) -> list[Layout]
         workgroup = settings["lanes"] * settings["rows"]
         if workgroup <= largest and workgroup in table.workgroups:
             # Of what the model takes for alike, what is near to the heuristic's first.
-            pairs = ((settings["lanes"], layout.lanes), (workgroup, layout.workgroup), (settings.get("width", 1), layout.width))
-            far = sum(abs(log2(one / other)) for one, other in pairs) if not layout.columns else 0.0
+            factors = (settings["lanes"] / layout.lanes, workgroup / layout.workgroup)
+            wider = 1.0 if layout.columns else settings["width"] / layout.width
+            far = sum(abs(log2(factor)) for factor in (*factors, wider))
             found = Layout(settings, _estimate(info, facts, settings) * (1 + _FAR * far))
             fitting[str(found)] = found
     return sorted(fitting.values(), key=lambda found: found.estimate)
@@ -189,7 +190,7 @@ def elements(info: DeviceInfo, nbytes: Iterable[int], numel_hint: int, width: in
         if each > 1 and each * max(sizes, default=4) > table.widest:
             continue
         for workgroup in table.workgroups:
-            if workgroup <= _largest(info) and (each * workgroup <= numel_hint or each * workgroup == table.workgroups[0]):
+            if workgroup <= _largest(info) and each * workgroup <= max(numel_hint, table.workgroups[0]):
                 far = max(each, width) / min(each, width)
                 found.append(Layout({"width": each, "workgroup": workgroup}, 1.0 + 0.1 * far))
     return sorted(found, key=lambda layout: layout.estimate)

@@ -1,8 +1,8 @@
 """What a kernel that scheduling generates computes, whatever the sizes: the name under which its results are kept.
 
 Two kernels are alike when their loop bodies have the same operators, constants, dtypes and accesses. Constants that are
-one of the sizes (a mean's) are that; numbers in indices count with the power of two that divides them, up to sixteen: it
-decides how wide accesses may be.
+one of the sizes (a mean's) are that; numbers in indices count with the power of two that divides them, up to sixteen:
+it decides how wide accesses may be.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _WIDEST = 16
 
 def structure(nodes: Iterable[Any]) -> str:
     """A hash of what scheduler ``nodes``, those of one kernel in their order, compute."""
-    nodes, names = list(nodes), {}
+    nodes = list(nodes)
+    names: dict[str, str] = {}
     sizes = {float(n) for node in nodes for n in (*node.group[1], *node._body.var_ranges.values()) if n.is_Integer}
     lines = [line for node in nodes for line in _lines(node._body, names, sizes - {0.0, 1.0})]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

@@ -31,7 +31,7 @@ def _aligned(nbytes: int) -> int:
 
 
 def random_values(operand: Operand, seed: int) -> torch.Tensor:
-    """A CPU tensor as ``operand`` describes: normal numbers, or integers from -8 (0 where unsigned) to 7, or indices."""
+    """A CPU tensor as ``operand`` describes: normal numbers, integers from -8 (0 where unsigned) to 7, or indices."""
     count = strides.extent(operand.size, operand.stride)
     generator = torch.Generator().manual_seed(seed)
     few = min(count, _PERIOD)
