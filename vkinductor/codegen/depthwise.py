@@ -36,8 +36,9 @@ aten = torch.ops.aten
 
 # Channels first: invocations a workgroup. Values of x that one keeps in registers.
 _WORKGROUP, _MOST_VALUES = 128, 112
-# Channels last: invocations of the workgroups that tuning tries.
-_THREADS, _MOST_TILES = (64, 128, 256), 24
+# Channels last: invocations along the channels and of all workgroups that tuning tries, beside the rules'; how many tiles
+# at most; and values of x and results that leave an invocation's registers alone.
+_LANES, _THREADS, _MOST_TILES, _MANY_VALUES = (2, 4, 8), (64, 128, 256), 24, 96
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def candidates(info: DeviceInfo, problem: Problem) -> list[LastTile | int]:
     if not problem.last:
         return [first, *(n for n in _AT_ONCE if n != first and columns(window, n) <= _MOST_VALUES)]
     loads = -(-problem.channels // width)
-    lanes = sorted({n for n in (1, 2, 4, 8, 16, 32, getattr(first, "lanes", 1)) if n <= loads})
+    lanes = sorted({n for n in (*_LANES, getattr(first, "lanes", 1)) if n <= loads})
     whole = prod(window.taps[:-1])
     tiles = [
         LastTile(at_once, each, threads // each, unrolled)
@@ -127,6 +128,9 @@ def estimate(info: DeviceInfo, problem: Problem, tile: LastTile | int) -> float:
     at_once = tile if isinstance(tile, int) else tile.at_once
     blocks = -(-problem.space[-1] // at_once)
     loads = columns(problem.window, at_once) * blocks / problem.space[-1]
+    # More values than these leave room for few invocations.
+    values = (columns(problem.window, at_once) + at_once) * problem.width
+    loads *= max(1.0, values / _MANY_VALUES)
     if isinstance(tile, int):
         return loads
     own = tile.lanes * problem.width
@@ -136,7 +140,7 @@ def estimate(info: DeviceInfo, problem: Problem, tile: LastTile | int) -> float:
     near = min(1.0, tile.lanes / 4) ** 0.5
     few = max(1.0, FEWEST_INVOCATIONS / lanes) ** 0.5
     # What the model does not know: the usual first.
-    unusual = 1 + 0.05 * abs(math.log2(tile.lanes * tile.places / 128)) + 0.03 * (tile.unrolled > 1)
+    unusual = 1 + 0.1 * abs(math.log2(tile.lanes * tile.places / 128)) + 0.05 * (tile.unrolled > 1)
     return loads * idle / near * few * unusual
 
 
