@@ -239,16 +239,16 @@ def test_nothing_works() -> None:
 
 
 def test_a_candidate_that_took_the_device_with_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Runner.result
+    run = Runner.results
 
-    def lose(self: Runner) -> torch.Tensor:
+    def lose(self: Runner) -> list[torch.Tensor]:
         if self.built.launches[0].groups == (int(MIDDLE.groups(1, 32, 32)), 1, 1):
             raise DeviceLostError("it is gone")
         return run(self)
 
     with offering(*TILES):
         with monkeypatch.context() as patched:
-            patched.setattr(Runner, "result", lose)
+            patched.setattr(Runner, "results", lose)
             with pytest.raises(DeviceLostError):
                 tune(GEMM, small_problem(), seconds=20)
         found = tune(GEMM, small_problem(), seconds=20)

@@ -374,11 +374,10 @@ print(json.dumps({"timings": vkinductor.stats()["timings"], **vkinductor.cache_s
 """
 
 
-def run(folder: Path, **changed: str) -> dict[str, Any]:
+def run(folder: Path) -> dict[str, Any]:
     caches = {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "VKINDUCTOR_CACHE_DIR": str(folder / "vk"),
-        **changed,
     }
     root = str(Path(__file__).parents[2])
     env = {**os.environ, **caches, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
@@ -393,7 +392,3 @@ def test_a_second_process_times_nothing(tmp_path: Path) -> None:
     again = run(tmp_path)
     assert again["timings"] == 0
     assert (again["graph"]["hits"], again["graph"]["misses"]) == (2, 0)
-    # Not because the graph was kept: results are taken when it is compiled anew, too.
-    anew = run(tmp_path, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "other"))
-    assert anew["timings"] == 0
-    assert anew["graph"]["hits"] == 0
