@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from compiled import copies, on_device, same
-from tuning_cases import bucket
+from tuning_cases import bucket, told
 
 import vkinductor
 from vkinductor.codegen import tuning
@@ -305,20 +304,6 @@ def caches() -> Iterator[None]:
 
     with config.patch(force_disable_caches=False), functorch.patch(enable_autograd_cache=False):
         yield
-
-
-@contextmanager
-def told() -> Iterator[list[str]]:
-    """What tuning warns of."""
-    found: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("vkinductor.codegen.tuning")
-    logger.addHandler(handler)
-    try:
-        yield found
-    finally:
-        logger.removeHandler(handler)
 
 
 def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compiled import on_device, same
+from tuning_cases import told
 
 import vkinductor
 from vkinductor.codegen import heuristics, tuning
@@ -271,6 +272,14 @@ def test_without_the_heuristics_kernel_nothing_is_chosen(monkeypatch: pytest.Mon
     x = torch.randn(8, 64)
     same(tuned(lambda x: x.amax(-1), *on_device([x])), x.amax(-1), rtol=0, atol=0)
     assert not results().index(REDUCTION)
+
+
+def test_a_mistake_of_the_tuner_fails_no_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "structure", lambda nodes: 1 / 0)
+    x = torch.randn(8, 64)
+    with told() as warnings:
+        same(tuned(lambda x: x.softmax(-1), *on_device([x])), x.softmax(-1), rtol=1e-4, atol=1e-5)
+    assert warnings == ["a kernel is not tuned"]
 
 
 def test_sizes_that_vary_share_a_result(gpu_tables: None) -> None:

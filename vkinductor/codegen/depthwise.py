@@ -36,8 +36,8 @@ aten = torch.ops.aten
 
 # Channels first: invocations a workgroup. Values of x that one keeps in registers.
 _WORKGROUP, _MOST_VALUES = 128, 112
-# Channels last: invocations along the channels and of all workgroups that tuning tries, beside the rules'; how many tiles
-# at most; and values of x and results that leave an invocation's registers alone.
+# Channels last: invocations along the channels and of a workgroup that tuning tries, beside the rules'; how many tiles
+# it does at most; and values of x and results that leave an invocation's registers alone.
 _LANES, _THREADS, _MOST_TILES, _MANY_VALUES = (2, 4, 8), (64, 128, 256), 24, 96
 
 

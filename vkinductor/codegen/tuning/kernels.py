@@ -158,6 +158,9 @@ def settings(
     except (Unfit, NotLaunchableError) as why:
         log.debug("a kernel is not tuned: %s", why)
         return {}
+    except Exception:  # what is wrong with the kernel itself shows when it is generated
+        log.warning("a kernel is not tuned", exc_info=True)
+        return {}
     if searching and known.find(family, problem.bucket) is None:
         problem.generate(first, layouts.MOST[known.device.info.kind == "cpu"])
     chosen = choice(family, problem)
