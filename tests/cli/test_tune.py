@@ -14,10 +14,11 @@ import torch
 
 import vkinductor
 from vkinductor.cli import main, tune
-from vkinductor.cli.tune_problems import AttentionSpec, ConvSpec, GemmSpec
+from vkinductor.cli.tune_problems import AttentionSpec, ConvSpec, DepthwiseSpec, GemmSpec
 from vkinductor.cli.tune_report import page
 from vkinductor.codegen.gemm import choose
 from vkinductor.codegen.gemm.tiles import DirectTile
+from vkinductor.codegen.tuning import kernels, layouts
 from vkinductor.device.registry import registry
 
 
@@ -74,6 +75,23 @@ def test_convolution_problems(text: str, spec: ConvSpec) -> None:
     assert ConvSpec.parse(text) == spec
 
 
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("2,64,56,57,7", DepthwiseSpec(2, 64, 56, 57, 7, 1, 3, "float16")),
+        ("2,64,56,57,3,2,float32", DepthwiseSpec(2, 64, 56, 57, 3, 2, 1, "float32")),
+        ("2,64,56,57,3,2,0", DepthwiseSpec(2, 64, 56, 57, 3, 2, 0, "float16")),
+    ],
+)
+def test_depthwise_problems(text: str, spec: DepthwiseSpec) -> None:
+    assert DepthwiseSpec.parse(text) == spec
+
+
+def test_a_depthwise_problem() -> None:
+    family, problem = DepthwiseSpec.parse("2,60,5,7,3").problem()
+    assert str(family.bucket(problem)) == ("float16 last k3x3 s1x1 p1x1 d1x1 4 batch=2 channels=60 space0=5 space1=7")
+
+
 def test_a_kernel_of_one_element_is_a_product() -> None:
     family, problem = ConvSpec.parse("2,64,5,7,32,1").problem()
     assert str(family.bucket(problem)) == "float16 nt 8x8 batch=1 m=70 n=32 k=64"
@@ -90,6 +108,12 @@ def test_a_kernel_of_one_element_is_a_product() -> None:
         (["--conv", "1,8,5,5,8,3,1,-1"], "sizes are at least 1"),
         (["--conv", "1,8,5,5,8,7"], "the kernel is larger than the padded image"),
         (["--conv", "1,8,5,5,8,3,float32"], "unknown dtype 'float32': choose one of float16, bfloat16"),
+        (
+            ["--depthwise", "1,2,3,4"],
+            "is no depthwise convolution: write N,C,H,W,K[,STRIDE[,PADDING]][,DTYPE], such as",
+        ),
+        (["--depthwise", "1,1,5,5,3"], "a single channel is no depthwise convolution: use --conv"),
+        (["--depthwise", "1,8,5,5,7,1,0"], "the kernel is larger than the padded image"),
         (["--attention", "1,2,3"], "is no attention: write B,H[/G],T[/S],D[,DTYPE[,causal]]"),
         (["--attention", "1/1,2,3,4"], "is no attention"),
         (["--attention", "1,2/2/2,3,4"], "is no attention"),
@@ -121,7 +145,7 @@ def test_arguments_that_do_not_parse(arguments: list[str], message: str, capsys:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to tune: name a program, or a problem with --gemm, --attention or --conv"),
+        ([], "nothing to tune: name a program, or a problem with --gemm, --attention, --conv or --depthwise"),
         (["nowhere.py"], "there is no program nowhere.py"),
         (["--force", __file__], "--force goes with problems"),
         (["--json", "/no/such/folder/x.json", "--gemm", "4,4,4"], "--json: the folder of /no/such/folder/x.json"),
@@ -180,6 +204,36 @@ def test_a_program_is_tuned(two_candidates: None, tmp_path: Path, capsys: pytest
     assert vkinductor.stats()["timings"] - before >= 4
     assert "tuned gemm float32 nt" in shown.err
     assert not logging.getLogger("vkinductor.codegen.tuning").handlers
+
+
+def test_kernels_of_a_program_are_tuned(
+    two_candidates: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that Inductor's scheduling generates: in the table, and drawn."""
+    monkeypatch.setattr(kernels, "FEWEST_BYTES_OF_ROWS", 1)
+    monkeypatch.setitem(layouts.MOST, True, 2)
+    script, report = tmp_path / "program.py", tmp_path / "r.html"
+    script.write_text(
+        "import torch\n"
+        "f = torch.compile(lambda x: x.softmax(-1), backend='vulkan', dynamic=False)\n"
+        "f(torch.randn(8, 64))\n"
+    )
+    line = ["tune", "--seconds", "60", "--report", str(report), str(script)]
+    before = vkinductor.stats()["timings"]
+    assert main(line) == 0
+    shown = capsys.readouterr()
+    assert "reduction float32 _softmax" in shown.out
+    assert "heuristic (" in shown.out
+    assert "lanes=" in shown.out
+    assert vkinductor.stats()["timings"] - before == 3
+    drawn = report.read_text()
+    assert "reduction float32 _softmax" in drawn
+    assert drawn.count("<rect") == 3
+    assert "GB/s" in drawn
+    torch._dynamo.reset()
+    registry.tuning = None
+    assert main(line) == 0
+    assert "0 timings: everything was known" in capsys.readouterr().out
 
 
 def test_one_candidate(

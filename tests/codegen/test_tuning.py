@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from compiled import copies, on_device, same
-from tuning_cases import bucket
+from tuning_cases import bucket, told
 
 import vkinductor
 from vkinductor.codegen import tuning
@@ -239,16 +238,16 @@ def test_nothing_works() -> None:
 
 
 def test_a_candidate_that_took_the_device_with_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Runner.result
+    run = Runner.results
 
-    def lose(self: Runner) -> torch.Tensor:
+    def lose(self: Runner) -> list[torch.Tensor]:
         if self.built.launches[0].groups == (int(MIDDLE.groups(1, 32, 32)), 1, 1):
             raise DeviceLostError("it is gone")
         return run(self)
 
     with offering(*TILES):
         with monkeypatch.context() as patched:
-            patched.setattr(Runner, "result", lose)
+            patched.setattr(Runner, "results", lose)
             with pytest.raises(DeviceLostError):
                 tune(GEMM, small_problem(), seconds=20)
         found = tune(GEMM, small_problem(), seconds=20)
@@ -305,20 +304,6 @@ def caches() -> Iterator[None]:
 
     with config.patch(force_disable_caches=False), functorch.patch(enable_autograd_cache=False):
         yield
-
-
-@contextmanager
-def told() -> Iterator[list[str]]:
-    """What tuning warns of."""
-    found: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("vkinductor.codegen.tuning")
-    logger.addHandler(handler)
-    try:
-        yield found
-    finally:
-        logger.removeHandler(handler)
 
 
 def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

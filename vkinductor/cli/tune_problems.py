@@ -204,4 +204,51 @@ class ConvSpec(Spec):
         return convolution.CONVOLUTION, convolution.problem_of(*sizes, self.tap, self.stride, self.padding, dtype)
 
 
-SPECS: tuple[type[Spec], ...] = (GemmSpec, AttentionSpec, ConvSpec)
+@dataclass(frozen=True)
+class DepthwiseSpec(Spec):
+    """One --depthwise."""
+
+    option = "--depthwise"
+    metavar = "N,C,H,W,K[,STRIDE[,PADDING]][,DTYPE]"
+    help = (
+        "a depthwise convolution of N images of C channels and H x W elements with channels last and kernels of K x K "
+        "(repeatable). STRIDE: 1, PADDING: K / 2, DTYPE: float16 unless given"
+    )
+    noun = "depthwise convolution"
+    example = "32,96,56,56,7"
+    dtypes = FLOATS
+    least: ClassVar[dict[int, int]] = {6: 0}  # padding
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    tap: int
+    stride: int
+    padding: int
+    dtype: str
+
+    @classmethod
+    def of(cls, numbers: list[list[int]], words: list[str], fail: Any) -> DepthwiseSpec | None:
+        rest = _defaulted(words, "float16")
+        if rest is None or not 5 <= len(numbers) <= 7 or any(len(n) > 1 for n in numbers):
+            return None
+        sizes = [n for (n,) in numbers]
+        sizes += [1, sizes[4] // 2][len(sizes) - 5 :]
+        batch, channels, height, width, tap, stride, padding = sizes
+        if channels < 2:
+            raise fail("a single channel is no depthwise convolution: use --conv")
+        if min(height, width) + 2 * padding < tap:
+            raise fail("the kernel is larger than the padded image")
+        return cls(batch, channels, height, width, tap, stride, padding, rest[0])
+
+    def problem(self) -> tuple[Any, Any]:
+        import torch
+
+        from vkinductor.codegen.tuning.depthwise import DEPTHWISE, problem_of
+
+        sizes = (self.batch, self.channels, self.height, self.width, self.tap, self.stride, self.padding)
+        return DEPTHWISE, problem_of(*sizes, getattr(torch, self.dtype))
+
+
+SPECS: tuple[type[Spec], ...] = (GemmSpec, AttentionSpec, ConvSpec, DepthwiseSpec)

@@ -8,7 +8,8 @@ does.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -27,7 +28,7 @@ from .alignment import vector_width
 from .compat import size_hint
 from .convolution_products import settled
 from .convolution_tiles import Window
-from .heuristics import convolution_products, forced
+from .heuristics import FEWEST_INVOCATIONS, convolution_products, forced
 from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from .vectors import elements, load_type
 
@@ -35,6 +36,9 @@ aten = torch.ops.aten
 
 # Channels first: invocations a workgroup. Values of x that one keeps in registers.
 _WORKGROUP, _MOST_VALUES = 128, 112
+# Channels last: invocations along the channels and of a workgroup that tuning tries, beside the rules'; how many tiles
+# it does at most; and values of x and results that leave an invocation's registers alone.
+_LANES, _THREADS, _MOST_TILES, _MANY_VALUES = (2, 4, 8), (64, 128, 256), 24, 96
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,80 @@ def last_tiles(channels: int, width: int) -> list[LastTile]:
     return [LastTile(n, each, 128 // each) for each in (lanes, 4, 1) for n in (4, 2, 1) if each <= lanes]
 
 
+# Neighbours an invocation with channels first, best first.
+_AT_ONCE = (8, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution of ``batch`` images of ``channels`` and ``space`` elements in ``dtype``, with channels ``last`` or
+    not; ``width``: channels that one load takes. ``static``: whether no size varies (else they are likely ones)."""
+
+    batch: int
+    channels: int
+    space: tuple[int, ...]
+    window: Window
+    dtype: torch.dtype
+    last: bool
+    width: int
+    static: bool = True
+
+
+# What measurement chose for a problem on the open device, or None where it has not: filled in by the tuner.
+tuned: Callable[[Problem], LastTile | int | None] | None = None
+
+
+def tile_by_rules(info: DeviceInfo, problem: Problem) -> LastTile | int | None:
+    """The best tile by rules of thumb; None where none fits."""
+    window, width = problem.window, problem.width
+    if not problem.last:
+        return next((n for n in _AT_ONCE if columns(window, n) <= _MOST_VALUES), None)
+    return next((t for t in last_tiles(problem.channels, width) if t.fits(info, window, width)), None)
+
+
+def candidates(info: DeviceInfo, problem: Problem) -> list[LastTile | int]:
+    """Tiles worth trying, the choice by rules first, then the likely best. Nothing where the rules find none."""
+    window, width, first = problem.window, problem.width, tile_by_rules(info, problem)
+    if first is None:
+        return []
+    if not problem.last:
+        return [first, *(n for n in _AT_ONCE if n != first and columns(window, n) <= _MOST_VALUES)]
+    loads = -(-problem.channels // width)
+    lanes = sorted({n for n in (*_LANES, getattr(first, "lanes", 1)) if n <= loads})
+    whole = prod(window.taps[:-1])
+    tiles = [
+        LastTile(at_once, each, threads // each, unrolled)
+        for each in lanes
+        for threads in _THREADS
+        for at_once in _AT_ONCE
+        for unrolled in dict.fromkeys((1, whole))
+        if threads >= each and (at_once == 1 or at_once < 2 * problem.space[-1])
+    ]
+    fitting = [tile for tile in tiles if tile != first and tile.fits(info, window, width)]
+    return [first, *sorted(fitting, key=lambda tile: estimate(info, problem, tile))[:_MOST_TILES]]
+
+
+def estimate(info: DeviceInfo, problem: Problem, tile: LastTile | int) -> float:
+    """Loads of x for each output, with what idles; comparable among the tiles of a problem."""
+    at_once = tile if isinstance(tile, int) else tile.at_once
+    blocks = -(-problem.space[-1] // at_once)
+    loads = columns(problem.window, at_once) * blocks / problem.space[-1]
+    # More values than these leave room for few invocations.
+    values = (columns(problem.window, at_once) + at_once) * problem.width
+    loads *= max(1.0, values / _MANY_VALUES)
+    if isinstance(tile, int):
+        return loads
+    own = tile.lanes * problem.width
+    idle = -(-problem.channels // own) * own / problem.channels
+    # Invocations until a GPU is busy, and sixteen bytes side by side for each 128 of memory.
+    lanes = problem.batch * prod(problem.space[:-1]) * blocks * -(-problem.channels // problem.width)
+    near = min(1.0, tile.lanes / 4) ** 0.5
+    few = max(1.0, FEWEST_INVOCATIONS / lanes) ** 0.5
+    # What the model does not know: the usual first.
+    unusual = 1 + 0.1 * abs(math.log2(tile.lanes * tile.places / 128)) + 0.05 * (tile.unrolled > 1)
+    return loads * idle / near * few * unusual
+
+
 def depthwise(
     x: TensorBox, weight: TensorBox, window: Window, sizes: Sequence[Any], dtype: torch.dtype
 ) -> TensorBox | None:
@@ -82,14 +160,11 @@ def depthwise(
     device: Any = x.get_device()
     batch, channels = x.get_size()[:2]
     last = x.get_layout().stride[1] == 1 and not V.graph.sizevars.statically_known_equals(channels, 1)
-    tile: LastTile | int | None
-    if last:
-        width = vector_width(x, 1)
-        tile = forced("depthwise") or next(
-            (t for t in last_tiles(size_hint(channels), width) if t.fits(info, window, width)), None
-        )
-    else:
-        tile, width = next((n for n in (8, 4, 2, 1) if columns(window, n) <= _MOST_VALUES), None), 1
+    width, of = vector_width(x, 1) if last else 1, [batch, channels, *x.get_size()[2:]]
+    hints = [size_hint(n) for n in of]
+    static = all(isinstance(n, (int, sympy.Integer)) for n in of)
+    problem = Problem(hints[0], hints[1], tuple(hints[2:]), window, x.get_dtype(), last, width, static)
+    tile = forced("depthwise") or (tuned(problem) if tuned is not None else None) or tile_by_rules(info, problem)
     if tile is None:
         return None
     shape = [batch, *sizes, channels] if last else [batch, channels, *sizes]

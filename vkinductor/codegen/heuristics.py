@@ -117,11 +117,12 @@ _overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("vki
 
 @contextlib.contextmanager
 def override(**values: Any) -> Iterator[None]:
-    """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (elements along and across), ``columns``,
+    """Force a layout's numbers, ``workgroup``, ``tails``, ``tile`` (elements along and across; (): none), ``columns``,
     ``subgroups`` (whether rows are folded in them), ``reads_dominate``, ``device_exp2``, ``scan_limit`` and
     ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row``, ``convolution_products``,
-    ``fused_linears`` (whether linear layers share a kernel), ``single_row``, ``single_part``, ``early`` (bytes),
-    ``sample_lanes``, ``sample_capacity``, ``row_with_places`` or ``fewest_in_part`` for kernels generated inside."""
+    ``parts`` (of reductions that are cut), ``depthwise`` (its tile), ``fused_linears`` (whether linear layers share a
+    kernel), ``single_row``, ``single_part``, ``early`` (bytes), ``sample_lanes``, ``sample_capacity``, ``row_with_places``
+    or ``fewest_in_part`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield
@@ -132,6 +133,15 @@ def override(**values: Any) -> Iterator[None]:
 def forced(name: str) -> Any:
     """The value that ``override`` forces for ``name``, or None."""
     return _overrides.get().get(name)
+
+
+# What ``override`` takes of the layouts that tuning measures.
+_LAYOUTS = frozenset(("lanes", "rows", "elements", "width", "batch", "across", "workgroup", "tile"))
+
+
+def is_laid_out() -> bool:
+    """Whether ``override`` forces a layout of generated kernels."""
+    return not _LAYOUTS.isdisjoint(_overrides.get())
 
 
 def program_workgroup(info: DeviceInfo) -> int | None:
@@ -215,7 +225,8 @@ def tile_shapes(info: DeviceInfo, narrowest: int) -> list[tuple[int, int]]:
     """Shapes (elements along what is written, and across), best first, of the tiles of transposing kernels whose
     narrowest elements have so many bytes. A CPU driver has caches."""
     if "tile" in _overrides.get():
-        return [_overrides.get()["tile"]]
+        tile = _overrides.get()["tile"]
+        return [tile] if tile else []
     if info.kind == "cpu":
         return []
     return [(64, 64), *([(96, 64)] if narrowest <= 2 else []), (32, 64), (32, 32)]

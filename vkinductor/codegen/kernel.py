@@ -119,6 +119,10 @@ class VulkanKernel(SIMDKernel):
         self.written: set[str] = set()
         self.index_checks: list[index_errors.Check] = []
         self.tile: tiles.Tile | None = None
+        self.width = 1  # elements an invocation, of an elementwise kernel
+        # Indices that come from what was loaded, and what those among them that are checked stay below.
+        self.loaded_indices = 0
+        self.checked_below: list[Any] = []
         self.accesses: dict[tuple[bool, str, torch.dtype, str], vectorize.Access] = {}
         self.scheduled: Any = ()  # the scheduler nodes of this launch
         # Sums over columns (mixed_reductions.py): (argument, array of the lane's elements).
@@ -253,6 +257,7 @@ class VulkanKernel(SIMDKernel):
 
     def indirect_symbol(self, var: CSEVariable | str) -> sympy.Symbol:
         """A loaded value as an index: converted to the kernel's index type."""
+        self.loaded_indices += 1
         dtype = var.dtype if isinstance(var, CSEVariable) and var.dtype is not None else torch.int64
         index_dtype = self.get_index_dtype_as_torch_dtype()
         value = str(var)
@@ -268,6 +273,7 @@ class VulkanKernel(SIMDKernel):
         # An iteration variable can be the index, where Inductor sees through what was loaded: nothing to clamp.
         if not isinstance(expr, sympy.Symbol) or expr in self.range_tree_nodes or not (lower or upper):
             return
+        self.checked_below.append(size)
         name, limit = self.index_to_str(expr), self.index_to_str(size)
         index = self.index_dtype
         if setting("check_bounds"):
@@ -540,7 +546,8 @@ class VulkanKernel(SIMDKernel):
             lines = [*common["indexing"], *body]
             self.tile = widening.tile(self, lines, accesses)
             wide = None if self.tile is not None else widening.elements(self, lines, accesses)
-            per_group = workgroup * (wide.width if wide is not None else 1)
+            self.width = wide.width if wide is not None else 1
+            per_group = workgroup * self.width
             numel = self.features.numel
             if self.tile is not None:
                 text, per_group = "tile.glsl.jinja", 1

@@ -117,19 +117,17 @@ def note_extern(node: Any) -> None:
 
 
 def _kernel(name: str, definition: str, nodes: Any, removed: Any) -> KernelReport:
-    from torch._inductor.virtualized import V
-
     scope: dict[str, Any] = {"KERNEL_NAME": name, "vulkan_kernel": lambda name, glsl, **rest: glsl}
     origins = sorted({origin for node in nodes for origin in origins_of(node)}, key=_order())
     calls = [node for node in origins if node.op == "call_function"]
-    read, written = _buffers(nodes)
+    read, written = nbytes_moved(nodes, removed)
     products = {node: _product_flops(node) for node in calls}
     return KernelReport(
         name,
         tuple(str(node.target) for node in calls),
         tuple(dict.fromkeys(filter(None, (fallbacks.position([node]) for node in calls)))),
-        sum(read.values()),
-        sum(nbytes for buffer, nbytes in written.items() if buffer not in V.graph.removed_buffers | removed),
+        read,
+        written,
         sum(products.values()),
         sum(_elements(node) for node in calls if not products[node]),
         eval(definition, scope).lstrip("\n"),
@@ -157,6 +155,15 @@ def _order() -> Any:
 
     positions = {node: i for i, node in enumerate(V.graph.graph.nodes)}
     return lambda node: positions.get(node, -1)
+
+
+def nbytes_moved(nodes: Any, removed: Any) -> tuple[int, int]:
+    """(bytes read, bytes written) by a kernel of ``nodes``, each buffer once; ``removed``: buffers that it keeps."""
+    from torch._inductor.virtualized import V
+
+    read, written = _buffers(nodes)
+    kept = V.graph.removed_buffers | removed
+    return sum(read.values()), sum(nbytes for buffer, nbytes in written.items() if buffer not in kept)
 
 
 def _buffers(nodes: Any) -> tuple[dict[str, int], dict[str, int]]:

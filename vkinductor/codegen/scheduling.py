@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import sympy
@@ -14,7 +15,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from vkinductor.runtime import context
 
-from . import loop_limit, mixed_reductions, row_sorts
+from . import heuristics, loop_limit, mixed_reductions, row_sorts
 from .epilogue_cost import operations
 from .kernel import VulkanKernel
 from .prefetch import prefetch_definition
@@ -30,6 +31,11 @@ FEATURES = (
     BackendFeature.SORT,
     BackendFeature.TUPLE_REDUCTION,
 )
+
+
+# What ``heuristics.override`` takes for the kernel of (a scheduling, features), as measured on the open device: filled
+# in by the tuner.
+tuned: Callable[[Any, Any], dict[str, Any]] | None = None
 
 
 class VulkanScheduling(SIMDScheduling):
@@ -69,6 +75,12 @@ class VulkanScheduling(SIMDScheduling):
 
     can_fuse_vertical = can_fuse
     can_fuse_horizontal = can_fuse
+
+    def codegen_node_schedule(self, kernel_features: Any) -> None:
+        """Generate one kernel, laid out as measured where that is known."""
+        layout = {} if tuned is None else tuned(self, kernel_features)
+        with heuristics.override(**layout):
+            super().codegen_node_schedule(kernel_features)
 
     def codegen_mix_order_reduction(self, node: Any) -> None:
         """Generate one kernel of reductions over rows and sums over columns."""

@@ -8,17 +8,40 @@ A sum over columns has as many parts as fill a GPU: a workgroup takes a hundred 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import sympy
+import torch
 from torch._inductor import config
 from torch._inductor.dependencies import MemoryDep, extract_read_writes
 from torch._inductor.ir import FlexibleLayout, Reduction, ReductionHint
 from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V
 
 from . import heuristics
+
+# Reductions whose parts are reduced in the same way.
+_PLAIN = frozenset(("sum", "prod", "any", "max", "min"))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``results`` results of ``length`` elements in ``dtype`` each: "rows", or "columns" of a matrix. ``parts``: into
+    how many the rules of thumb cut each."""
+
+    kind: str
+    dtype: torch.dtype
+    results: int
+    length: int
+    parts: int
+
+
+# What measurement chose for a problem, which the argument makes, on the open device, or None where it has not: filled
+# in by the tuner.
+tuned: Callable[[Callable[[], Problem]], int | None] | None = None
 
 
 def register() -> None:
@@ -48,15 +71,48 @@ def register() -> None:
             return hint, split
         columns = sympy_product(ranges)
         if split > 1 and hint == ReductionHint.INNER and _static(reduction_numel):
-            return hint, heuristics.row_parts(int(reduction_numel), columns == 1, split)
+            parts = heuristics.row_parts(int(reduction_numel), columns == 1, split)
+            if reduction_type in _PLAIN and _static(columns):
+                parts = _measured("rows", parts, inner_fn, ranges, reduction_ranges)
+            return hint, parts
         if reduction_type == "sum" and hint != ReductionHint.INNER and _static(reduction_numel, columns):
             parts = heuristics.column_parts(int(reduction_numel), int(columns)) if config.split_reductions else 1
             if parts > 1 and _over_columns(inner_fn, ranges, reduction_ranges):
+                # Those that a kernel of rows may take along have to be alike (mixed_reductions.py).
+                if not heuristics.sums_with_rows(int(reduction_numel), int(columns)):
+                    parts = _measured("columns", parts, inner_fn, ranges, reduction_ranges)
                 return ReductionHint.OUTER, parts
         return hint, split
 
     num_splits.vkinductor = True  # type: ignore[attr-defined]
     Reduction.num_splits = staticmethod(num_splits)  # type: ignore[method-assign]
+
+
+def _measured(kind: str, parts: int, inner_fn: Any, ranges: Sequence[Any], reduction_ranges: Sequence[Any]) -> int:
+    """The number of parts that is forced, or measured, or else ``parts``."""
+    forced = heuristics.forced("parts")
+    if forced or tuned is None:
+        return int(forced or parts)
+
+    def problem() -> Problem:
+        reads = _reads(inner_fn, ranges, reduction_ranges)
+        dtypes = [V.graph.get_dtype(read.name) for read in reads]
+        dtype = min(dtypes, key=lambda dtype: dtype.itemsize, default=torch.float32)
+        return Problem(kind, dtype, int(sympy_product(ranges)), int(sympy_product(reduction_ranges)), parts)
+
+    return tuned(problem) or parts
+
+
+def candidates(problem: Problem) -> list[int]:
+    """Numbers of parts worth trying, that of the rules of thumb first: those near it, and one."""
+    near = [problem.parts * 2**shift // 8 for shift in range(7)]
+    if problem.kind == "columns":
+        near = [n for n in near if n and problem.length % n == 0]
+    fewest = 1 if problem.kind == "rows" else heuristics.FEWEST_ROWS_A_PART // 4
+    # One workgroup for a row of millions is hopeless.
+    whole = [1] if problem.length <= 1 << 20 or problem.kind == "columns" else []
+    fitting = [n for n in (*near, *whole) if n >= 1 and problem.length // n >= fewest]
+    return list(dict.fromkeys((problem.parts, *fitting)))
 
 
 def _static(*sizes: Any) -> bool:
@@ -65,13 +121,18 @@ def _static(*sizes: Any) -> bool:
 
 def _over_columns(inner_fn: Any, ranges: Sequence[Any], reduction_ranges: Sequence[Any]) -> bool:
     """Whether neighbouring results are of neighbours in memory, in all that is read for each element."""
+    whole = _reads(inner_fn, ranges, reduction_ranges)
+    results = sum(size != 1 for size in ranges)
+    return bool(whole) and all(_across(read, results) for read in whole)
+
+
+def _reads(inner_fn: Any, ranges: Sequence[Any], reduction_ranges: Sequence[Any]) -> list[MemoryDep]:
+    """What is read for each element."""
     with patch.object(FlexibleLayout, "allow_indexing", True):
         reads = extract_read_writes(inner_fn, ranges, reduction_ranges).reads
-    results = sum(size != 1 for size in ranges)
-    whole = [
+    return [
         read for read in reads if isinstance(read, MemoryDep) and read.index.free_symbols.issuperset(read.var_names)
     ]
-    return bool(whole) and all(_across(read, results) for read in whole)
 
 
 def _across(read: MemoryDep, results: int) -> bool:

@@ -31,9 +31,19 @@ __all__ = ["choice", "complete", "fingerprint", "install", "session"]
 log = logging.getLogger(__name__)
 
 
+def searching_now() -> bool:
+    """Whether what is compiled on this thread is to be measured."""
+    return bool(setting("tune")) and not is_compiling()
+
+
+def _asks(family: Family) -> bool:
+    """Whether there is anything to know about problems of ``family``: naming one may take time."""
+    return searching_now() or bool(results().index(family))
+
+
 def choice(family: Family, problem: Any) -> Any:
     """The candidate that measurements on the open device chose for ``problem``, None where they say nothing."""
-    searching = bool(setting("tune")) and not is_compiling()
+    searching = searching_now()
     known = results()
     bucket = family.bucket(problem)
     if not searching and not known.index(family):
@@ -100,18 +110,26 @@ def fingerprint() -> str:
 
 def install() -> None:
     """Let every family ask ``choice``. Idempotent."""
-    from .. import convolution_tiles
+    from .. import convolution_tiles, depthwise, scheduling, splits
     from ..attention import tiles
     from ..gemm import choose
+    from . import kernels
     from .attention import ATTENTION
     from .convolution import CONVOLUTION
+    from .depthwise import DEPTHWISE
     from .gemm import GEMM
+    from .splits import SPLITS
 
     choose.tuned = lambda problem: choice(GEMM, problem)
     convolution_tiles.tuned = lambda problem: choice(CONVOLUTION, problem)
+    depthwise.tuned = lambda problem: choice(DEPTHWISE, problem)
 
     def attention(problem: Any) -> dict[str, Any]:
         chosen = choice(ATTENTION, problem)
         return {} if chosen is None else chosen.settings()
 
     tiles.tuned = attention
+    splits.tuned = lambda problem: choice(SPLITS, problem()) if _asks(SPLITS) else None
+    scheduling.tuned = lambda scheduling, features: kernels.settings(
+        scheduling, features, choice, searching_now(), results()
+    )

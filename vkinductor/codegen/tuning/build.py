@@ -1,4 +1,4 @@
-"""Compiling a candidate: one operator through Inductor, down to the dispatches of one call.
+"""Compiling a candidate: one operator through Inductor, or one kernel, down to the dispatches of one call.
 
 Two steps. ``lower`` runs Inductor, one at a time. ``captured`` runs the generated program on stand-ins for memory; that
 is when its pipelines are made, and any number of threads may do it at once.
@@ -42,17 +42,29 @@ class NotBuilt(Exception):
 
 
 @dataclass(frozen=True)
-class Built:
-    """The dispatches of one call. ``sizes``: bytes of each resource; the operands come first.
+class Output:
+    """A result: of this size, stride, offset (in elements) and dtype in ``resource``."""
 
-    ``output``: the resource with the result, which is ``layout`` (size, stride, offset in elements, dtype) in it.
-    """
+    resource: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Built:
+    """The dispatches of one call. ``sizes``: bytes of each resource; operands come first, and may be ``outputs``."""
 
     launches: tuple[Launch, ...]
     sizes: tuple[int, ...]
     operands: int
-    output: int
-    layout: tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
+    outputs: tuple[Output, ...]
+
+    @property
+    def made(self) -> tuple[int, ...]:
+        """The resources of results that are no operands."""
+        return tuple(dict.fromkeys(o.resource for o in self.outputs if o.resource >= self.operands))
 
 
 def lower(operation: Operation, forced: Callable[[], AbstractContextManager[Any]]) -> Callable[[list[Any]], Any]:
@@ -97,6 +109,7 @@ def graph_of(operation: Operation) -> fx.GraphModule:
     graph = fx.Graph()
     tracer = GraphAppendingTracer(graph)
     inputs = [fx.Proxy(graph.placeholder(f"t{i}"), tracer) for i in range(len(operation.operands))]
+    assert operation.function is not None
     result: Any = operation.function(*inputs)
     graph.output((result.node,))
     return fx.GraphModule({}, graph)
@@ -116,6 +129,13 @@ def _uncounted() -> Iterator[None]:
             utils.counters[name].update(counts)
 
 
+def program_of(
+    operation: Operation, candidate: Any, forced: Callable[[], AbstractContextManager[Any]]
+) -> Callable[[list[Any]], Any]:
+    """The program of a ``candidate``; see ``lower``. Raises what that raises, and what ``operation.program`` raises."""
+    return lower(operation, forced) if operation.program is None else operation.program(candidate)
+
+
 def captured(program: Callable[[list[Any]], Any], operands: Sequence[Operand]) -> Built:
     """What one call dispatches. Makes pipelines.
 
@@ -128,11 +148,13 @@ def captured(program: Callable[[list[Any]], Any], operands: Sequence[Operand]) -
             layout = device.layout(operand.size, operand.stride, operand.dtype)
             stand_ins.append(device.at(layout, capture.resource(layout.nbytes, layout)))
         results = program(list(stand_ins))
-        result = results[0]
-        if len(results) != 1 or not isinstance(result, torch.Tensor) or result.device.type != "vulkan":
-            raise NotBuilt("its result is no tensor of the device")
-        output = capture.pointer(result.untyped_storage().data_ptr()).resource
-        place = (tuple(result.size()), tuple(result.stride()), int(result.storage_offset()), result.dtype)
-    if not capture.launches:
-        raise NotBuilt("it launches no kernel")
-    return Built(tuple(capture.launches), tuple(capture.sizes), len(operands), output, place)
+        outputs = []
+        for result in results:
+            if not isinstance(result, torch.Tensor) or result.device.type != "vulkan":
+                raise NotBuilt("its result is no tensor of the device")
+            resource = capture.pointer(result.untyped_storage().data_ptr()).resource
+            size, stride = tuple(result.size()), tuple(result.stride())
+            outputs.append(Output(resource, size, stride, int(result.storage_offset()), result.dtype))
+    if not capture.launches or not outputs:
+        raise NotBuilt("it launches no kernel" if outputs else "it has no result")
+    return Built(tuple(capture.launches), tuple(capture.sizes), len(operands), tuple(outputs))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from .attention import ATTENTION
 from .convolution import CONVOLUTION
+from .depthwise import DEPTHWISE
 from .family import Family
 from .gemm import GEMM
+from .kernels import GENERATED
+from .splits import SPLITS
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GEMM, ATTENTION, CONVOLUTION)}
+_ALL: tuple[Family, ...] = (GEMM, ATTENTION, CONVOLUTION, DEPTHWISE, SPLITS, *GENERATED)
+FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

@@ -49,11 +49,13 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor of a problem, sizes and strides in elements."""
+    """A tensor of a problem, sizes and strides in elements. ``below``: its integers are indices, from 0 to below this;
+    0: they are any."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
+    below: int = 0
 
 
 # Says what is wrong with a result, given the operands and the result as CPU tensors; None when it is right.
@@ -62,18 +64,24 @@ Check = Callable[[Sequence[torch.Tensor], torch.Tensor], "str | None"]
 
 @dataclass(frozen=True)
 class Operation:
-    """A problem as an operator. ``function`` of the operands returns one tensor.
+    """A problem as what can be run: candidates are compiled from ``function`` of the operands, which returns one
+    tensor, by Inductor, or, where that is None, by ``program``.
 
-    ``nbytes``, ``flops``: what has to be moved and computed at least. ``check``: compares with a reference.
-    ``tolerance``: (relative, share of the result's root mean square) that two right results may differ by.
+    ``nbytes``, ``flops``: what has to be moved and computed at least. ``check``: compares with a reference; None: the
+    heuristic's choice is the reference. ``tolerance``: (relative, share of the result's root mean square) that two
+    right results may differ by; None: what rounding to its dtype allows.
+    ``program(candidate)``: what takes the operands' tensors, launches kernels, and returns the results, which may be
+    operands that were written. Raises when there is none. ``results``: bytes of those results that are no operands.
     """
 
-    function: Callable[..., torch.Tensor]
+    function: Callable[..., torch.Tensor] | None
     operands: tuple[Operand, ...]
     nbytes: int
     flops: int
-    check: Check
-    tolerance: tuple[float, float]
+    check: Check | None
+    tolerance: tuple[float, float] | None
+    program: Callable[[Any], Callable[[list[Any]], Sequence[torch.Tensor]]] | None = None
+    results: int = 0
 
 
 class Family(Protocol):

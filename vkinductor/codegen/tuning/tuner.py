@@ -7,6 +7,7 @@ middle of a compilation. Pipelines are made on further threads while the first c
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -98,7 +99,7 @@ class _Tuning:
         self.labels = [family.label(candidate) for candidate in self.candidates]
         self.rows: dict[str, Row] = {}
         self._listener = listener
-        self._reference: torch.Tensor | None = None
+        self._reference: list[torch.Tensor] | None = None
         self._suspects: set[str] = set()
         self._timed: set[str] = set()
 
@@ -179,7 +180,8 @@ class _Tuning:
                 continue
             self._tell(f"compiling {label}")
             try:
-                program = build.lower(operation, lambda c=candidate: self.family.forced(c))  # type: ignore[misc]
+                forced = functools.partial(self.family.forced, candidate)
+                program = build.program_of(operation, candidate, forced)
             except Exception as error:  # Inductor wraps errors in its own
                 self._drop(label, "failed", _first_line(error))
                 continue
@@ -204,7 +206,7 @@ class _Tuning:
             try:
                 runner = Runner(ready[0].result(), workspace)
                 with self._suspected(label):
-                    wrong = self._wrong(operation, workspace, runner)
+                    wrong = self._wrong(operation, workspace, runner, label)
             except DeviceLostError:
                 raise
             except CaptureRefused as error:
@@ -232,11 +234,14 @@ class _Tuning:
             raise
         results().suspect(self.family, bucket, self._suspects)
 
-    def _wrong(self, operation: Operation, workspace: Workspace, runner: Runner) -> str | None:
-        got = runner.result()
+    def _wrong(self, operation: Operation, workspace: Workspace, runner: Runner, label: str) -> str | None:
+        got = runner.results()
         if self._reference is not None:
-            return compare.difference(got, self._reference, operation.tolerance)
-        wrong = operation.check(workspace.values, got)
+            return compare.differences(got, self._reference, operation.tolerance)
+        if operation.check is not None:
+            wrong = operation.check(workspace.values, got[0])
+        else:
+            wrong = None if label == self.labels[0] else "the heuristic's choice did not run to compare it with"
         if wrong is None:
             self._reference = got
         return wrong

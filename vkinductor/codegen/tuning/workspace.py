@@ -14,7 +14,7 @@ import torch
 from vkinductor.device import strides
 from vkinductor.runtime.device import Device
 
-from .build import Built
+from .build import Built, Output
 from .family import Operand, Operation
 
 # Bytes that the operands of all copies take together: more than twice the cache of a large GPU (H100: 50 MiB).
@@ -31,15 +31,15 @@ def _aligned(nbytes: int) -> int:
 
 
 def random_values(operand: Operand, seed: int) -> torch.Tensor:
-    """A CPU tensor as ``operand`` describes: normal numbers, or integers from -8 (0 where unsigned) to 7."""
+    """A CPU tensor as ``operand`` describes: normal numbers, integers from -8 (0 where unsigned) to 7, or indices."""
     count = strides.extent(operand.size, operand.stride)
     generator = torch.Generator().manual_seed(seed)
     few = min(count, _PERIOD)
     if operand.dtype.is_floating_point:
         values = torch.randn(few, generator=generator).to(operand.dtype)
     else:
-        low = -8 if operand.dtype.is_signed else 0
-        values = torch.randint(low, 8, (few,), generator=generator).to(operand.dtype)
+        low, high = (-8 if operand.dtype.is_signed else 0, 8) if not operand.below else (0, operand.below)
+        values = torch.randint(low, high, (few,), generator=generator).to(operand.dtype)
     flat = values.repeat(-(-count // max(few, 1)))[:count].contiguous() if count > few else values
     return flat.as_strided(operand.size, operand.stride)
 
@@ -57,18 +57,18 @@ class Workspace:
         sizes = [strides.extent(o.size, o.stride) * o.dtype.itemsize for o in operation.operands]
         spans = [_aligned(nbytes) for nbytes in sizes]
         rotated = ROTATED_CPU if device.info.kind == "cpu" else ROTATED
-        self.copies = max(1, min(MOST_COPIES, math.ceil(rotated / sum(spans))))
+        self.copies = max(1, min(MOST_COPIES, math.ceil(rotated / max(1, sum(spans) + operation.results))))
         self._regions: dict[Any, list[tuple[int, int]]] = {}
         self._stride = sum(spans)
         base = self.region("operands", self._stride * self.copies)
         self.operands = [
             [base + copy * self._stride + sum(spans[:i]) for i in range(len(spans))] for copy in range(self.copies)
         ]
-        stream = device.stream
-        for address, values, nbytes in zip(self.operands[0], self.values, sizes, strict=True):
-            stream.upload(address, values.data_ptr(), nbytes)
-        for copy in range(1, self.copies):
-            stream.copy(self.operands[copy][0], self.operands[0][0], self._stride)
+        self._sizes = sizes
+        for i in range(len(sizes)):
+            self.restore(i)
+        for copy in range(1, self.copies if self.operands[0] else 0):
+            device.stream.copy(self.operands[copy][0], self.operands[0][0], self._stride)
         # Each call writes it as far as hazards go: calls wait for each other, as those of a model do.
         self.chain = (self.region("chain", _ALIGNMENT), 4)
 
@@ -81,6 +81,11 @@ class Workspace:
         address = self.device.memory.allocate(_aligned(nbytes))
         known.append((_aligned(nbytes), address))
         return address
+
+    def restore(self, operand: int) -> None:
+        """Give an operand its values in the first copy again."""
+        values = self.values[operand]
+        self.device.stream.upload(self.operands[0][operand], values.data_ptr(), self._sizes[operand])
 
     def close(self) -> None:
         """Give the memory back."""
@@ -99,17 +104,20 @@ class Runner:
         self._dispatch = workspace.device.stream.dispatch
         operation = workspace.operation
         self._cost = (operation.nbytes, operation.flops)
-        span = _aligned(built.sizes[built.output])
-        results = workspace.region("results", span * workspace.copies)
+        spans = [_aligned(built.sizes[r]) for r in built.made]
+        results = workspace.region("results", sum(spans) * workspace.copies)
         shared = {
             r: workspace.region(("intermediate", r), built.sizes[r])
             for r in range(built.operands, len(built.sizes))
-            if r != built.output
+            if r not in built.made
         }
-        self._result = results
         self._calls = []
         for copy, operands in enumerate(workspace.operands):
-            addresses = {**dict(enumerate(operands)), **shared, built.output: results + copy * span}
+            first = results + copy * sum(spans)
+            made = {r: first + sum(spans[:i]) for i, r in enumerate(built.made)}
+            addresses = {**dict(enumerate(operands)), **shared, **made}
+            if copy == 0:
+                self._addresses = addresses
             self._calls.append(self._bound(addresses))
         self._next = 0
         # Calls a sample, see ``clock``; 0 until it is known how long one takes.
@@ -135,15 +143,21 @@ class Runner:
                 self._dispatch(pipeline, groups, args, reads, writes, nbytes, flops)
             self._next = (self._next + 1) % len(self._calls)
 
-    def result(self) -> torch.Tensor:
-        """Run on the first copy; the result on the CPU."""
-        stream = self._workspace.device.stream
-        nbytes = self.built.sizes[self.built.output]
-        # What an earlier candidate has left there must not pass for a result.
-        stream.fill(self._result, nbytes, 0xFF)
+    def results(self) -> list[torch.Tensor]:
+        """Run on the first copy; the results on the CPU."""
+        built, stream = self.built, self._workspace.device.stream
+        for output in built.outputs:
+            # What an earlier candidate has left there must not pass for a result.
+            if output.resource < built.operands:
+                self._workspace.restore(output.resource)
+            else:
+                stream.fill(self._addresses[output.resource], built.sizes[output.resource], 0xFF)
         self._next = 0
         self.run()
-        size, stride, offset, dtype = self.built.layout
+        return [self._downloaded(output) for output in built.outputs]
+
+    def _downloaded(self, output: Output) -> torch.Tensor:
+        nbytes = self.built.sizes[output.resource]
         flat = torch.empty(nbytes, dtype=torch.uint8)
-        stream.download(flat.data_ptr(), self._result, nbytes)
-        return flat.view(dtype).as_strided(size, stride, offset)
+        self._workspace.device.stream.download(flat.data_ptr(), self._addresses[output.resource], nbytes)
+        return flat.view(output.dtype).as_strided(output.size, output.stride, output.offset)
