@@ -1,0 +1,232 @@
+"""Linear layers over blocks where x waits in shared memory, as floats or as bytes: which problems, which tiles, the plan.
+
+With bytes (option ``int8_activations``) an element of x is a signed byte times a scale of its 32 neighbours; products of
+a block are exact integers. docs/int8-activations.md has the bound of the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._inductor.utils import ceildiv
+
+from vkinductor.device.fused_linear import DENSE
+from vkinductor.device.quantized import format_of
+from vkinductor.runtime.deviceinfo import DeviceInfo
+
+from .. import compat, heuristics
+from ..alignment import begins_aligned, divides
+from ..gemm.integer import has_dot_product
+from ..template_kernel import VulkanTemplateKernel
+from ..types import literal
+from .kinds import loads
+from .problem import Problem, parts_of
+from .tiles import FusedTile
+from .units import BLOCK, WEIGHTS, Unit, function, unit
+
+# Rows of x that a workgroup has at once.
+MOST_ROWS = 4
+# Words of weights that an invocation has on their way before x is read.
+_MOST_WORDS = 96
+
+
+@dataclass(frozen=True)
+class StagedTile:
+    """``threads`` a workgroup in teams of ``lanes``, each for ``rows`` rows of weights (of each of two with a gate).
+
+    ``staged``: whether weights go through shared memory, else invocations load their own. ``bytes``: what x becomes.
+    """
+
+    threads: int
+    lanes: int
+    rows: int
+    staged: bool
+    bytes: bool
+
+    def cluster(self, info: DeviceInfo) -> int:
+        """How many neighbours add up by subgroup arithmetic; 1: none, and the tile is not to be had."""
+        return FusedTile(self.threads, self.lanes, self.rows, 1).cluster(info)
+
+    def shared_bytes(self, problem: Problem, tm: int, cluster: int, pitch: int, subgroups: int) -> int:
+        """Shared memory of a workgroup for ``tm`` rows of x."""
+        teams, slots = self.threads // self.lanes, self.rows * (2 if problem.gate else 1)
+        x = tm * problem.k * (1 if self.bytes else 4) + tm * problem.k // BLOCK * 8
+        stage = 16 * stage_units(teams * slots * pitch) if self.staged else 0
+        return x + stage + 4 * (self.threads // cluster * slots + subgroups) * tm
+
+    def fits(self, info: DeviceInfo, problem: Problem, tm: int) -> bool:
+        """Whether the device has such workgroups."""
+        limits = info.limits
+        invocations = min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
+        cluster = self.cluster(info)
+        if cluster == 1 or self.lanes < cluster or self.threads > invocations or self.threads % self.lanes:
+            return False
+        pitch = format_of(problem.formats[0]).row_bytes(problem.k)
+        subgroups = self.threads // limits.subgroup_size_min
+        return self.shared_bytes(problem, tm, cluster, pitch, subgroups) <= limits.max_shared_memory
+
+
+_forced: contextvars.ContextVar[StagedTile | None] = contextvars.ContextVar("vkinductor_staged_tile", default=None)
+
+
+@contextlib.contextmanager
+def forced(tile: StagedTile | None) -> Iterator[None]:
+    """Every operator over blocks lowered inside takes ``tile``, None: none of these (for tests and measurements; graph
+    caches do not know of it)."""
+    token = _forced.set(tile)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def stage_units(nbytes: int) -> int:
+    """16 bytes each, and a last one since words at every second byte are read as two."""
+    return nbytes // 16 + 2
+
+
+def wants_bytes() -> bool:
+    """Whether activations become bytes where they meet blocks (option ``int8_activations``)."""
+    return bool(compat.setting("int8_activations"))
+
+
+def plan_of(info: DeviceInfo, inputs: Sequence[Any], problem: Problem, tm: int) -> Any:
+    """The plan of a node with these operands in memory, for ``tm`` rows of x; None where this kernel is not for it."""
+    tm = min(tm, MOST_ROWS)
+    found = unit(problem.formats[0]) if problem.formats[0] != DENSE else None
+    if found is None or not _serves(info, inputs, problem):
+        return None
+    tile = _forced.get() or tile_of(info, problem, tm, found)
+    if tile is None or not (tile.bytes or found.floats) or not tile.fits(info, problem, tm):
+        return None
+    known = _alignment(inputs, problem)
+    if tile.staged and _stage_bytes(problem, tile, known) < 4:
+        return None
+    return functools.partial(_plan, tile=tile, problem=problem, tm=tm, unit=found, known=known)
+
+
+def _serves(info: DeviceInfo, inputs: Sequence[Any], problem: Problem) -> bool:
+    """Whether weights are of one format, rows whole units one after the other, and the norm one that scales."""
+    nbytes = format_of(problem.formats[0]).row_bytes(problem.k)
+    weights = range(1, 1 + len(problem.formats))
+    return (
+        len(set(problem.formats)) == 1
+        and problem.k % WEIGHTS == 0
+        and problem.norm in ("", "rms")
+        and problem.shift is None
+        and all(problem.pitches[i] == nbytes for i in weights)
+        and info.features.subgroup_arithmetic
+        and inputs[0].get_dtype() in (torch.float32, torch.float16, torch.bfloat16)
+    )
+
+
+def _alignment(inputs: Sequence[Any], problem: Problem) -> int:
+    """What the addresses of all weights are known to be a multiple of."""
+    known = 16
+    for i, number in enumerate(problem.formats):
+        weight = inputs[1 + i]
+        if not (begins_aligned(weight.get_name()) and divides(16, weight.get_layout().offset)):
+            known = min(known, format_of(number).alignment)
+    return known
+
+
+def _stage_bytes(problem: Problem, tile: StagedTile, known: int) -> int:
+    """Bytes of a load of weights that are staged: all of a workgroup's are such loads, and all of a weight's."""
+    pitch, rows = problem.pitches[1], tile.threads // tile.lanes * tile.rows
+    return math.gcd(known, pitch * rows, *(n * pitch for n in problem.sizes))
+
+
+def tile_of(info: DeviceInfo, problem: Problem, tm: int, found: Unit) -> StagedTile | None:
+    """The tile for ``tm`` rows of x; None where floats are as quick otherwise."""
+    if not wants_bytes():
+        return None
+    slots = 2 if problem.gate else 1
+    n = problem.sizes[0] if problem.gate else sum(problem.sizes)
+    units = problem.k // WEIGHTS
+    lanes = max(info.limits.subgroup_size_min, min(32, 1 << (units - 1).bit_length()))
+    threads, rows = heuristics.program_workgroup(info) or max(128, lanes), 4 // slots
+    while rows > 1 and n < 264 * rows * (threads // lanes):
+        rows //= 2
+    tile = StagedTile(threads, min(lanes, threads), rows, False, True)
+    if tile.fits(info, problem, tm):
+        return tile
+    alone = StagedTile(lanes, lanes, 1, False, True)
+    return alone if alone.fits(info, problem, tm) else None
+
+
+def _plan(
+    kernel: VulkanTemplateKernel, tile: StagedTile, problem: Problem, tm: int, unit: Unit, known: int
+) -> tuple[str, dict[str, Any], Any]:
+    """The template's context for ``tm`` rows of x at a time, and the number of workgroups."""
+    x, info, entry = kernel.inputs[0], kernel.device_info, format_of(problem.formats[0])
+    gain = None if problem.gain is None else kernel.inputs[problem.gain]
+    rows = kernel.node.get_size()[0]
+    teams, slots = tile.threads // tile.lanes, tile.rows * (2 if problem.gate else 1)
+    parts, tiles = parts_of(kernel, problem, teams * tile.rows)
+    cluster, pitch = tile.cluster(info), problem.pitches[1]
+    units = problem.k // WEIGHTS
+    # Where a row of weights begins; in shared memory that is of words.
+    alignment = min(unit.alignment, pitch & -pitch, 16 if tile.staged else known)
+    passes = -(-units // tile.lanes)
+    nbytes = _stage_bytes(problem, tile, known) if tile.staged else 16
+    x_loads = loads(x)
+    share = 4 if info.features.subgroup_shuffle else 1
+    values = {
+        "threads": tile.threads,
+        "lanes": tile.lanes,
+        "rows": tile.rows,
+        "slots": slots,
+        "tm": tm,
+        "m": kernel.size(rows),
+        "k": problem.k,
+        "units": units,
+        "passes": passes,
+        "ahead": 0 if tile.staged else passes if passes * slots * unit.words <= _MOST_WORDS else 1,
+        "one_over_k": literal(1 / problem.k, torch.float32),
+        "columns": problem.sizes[0] if problem.gate else sum(problem.sizes),
+        "tiles": tiles,
+        "parts": parts,
+        "pitch": pitch,
+        "gate": problem.gate,
+        "norm": problem.norm,
+        "eps": literal(problem.eps, torch.float32),
+        "plus_one": problem.plus_one,
+        "gain": "" if gain is None else kernel.address(problem.gain or 0),
+        "gain_nbytes": 0 if gain is None else gain.get_dtype().itemsize,
+        "gain_loads": None if gain is None else loads(gain),
+        "x_address": kernel.address(0),
+        "x_pitch": problem.pitches[0] * x.get_dtype().itemsize,
+        "x_nbytes": x.get_dtype().itemsize,
+        "x": x_loads,
+        "share": share,
+        "item": BLOCK // share,
+        "bytes": tile.bytes,
+        "dot": has_dot_product(info),
+        "kind": {
+            "pieces": unit.pieces,
+            "alignment": alignment,
+            "type": {16: "uvec4", 8: "uvec2"}.get(alignment, "uint"),
+            "blocks": unit.blocks,
+            "parts": unit.parts,
+            "offset": unit.offset,
+            "words": unit.words,
+            "function": function(entry, tile.bytes),
+        },
+        "staged": tile.staged,
+        "stage_units": stage_units(teams * slots * pitch),
+        "stage_bytes": nbytes,
+        "stage_type": {16: "uvec4", 8: "uvec2", 4: "uint"}[nbytes],
+        "stage_loads": -(-teams * tile.rows * pitch // (nbytes * tile.threads)),
+        "most_subgroups": tile.threads // info.limits.subgroup_size_min,
+        "cluster": cluster,
+        "whole_subgroup": cluster == info.limits.subgroup_size_max,
+        "defines": [] if x.get_dtype() == torch.float32 else ["HALF_ACTIVATIONS"],
+    }
+    return "staged_linear.glsl.jinja", values, tiles * ceildiv(rows, tm)
