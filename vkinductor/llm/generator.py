@@ -9,7 +9,7 @@ steps, one for drawn ones, each made when it is first needed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Generator as Generator_
 from contextlib import contextmanager
 from typing import Any
@@ -64,8 +64,9 @@ class Generator:
     """A model made ready to generate `batch` sequences at a time of at most `length` tokens each.
 
     `model` is a causal language model of `transformers`, or a `decoder.Decoder`, already on its device. `backend`
-    names a `torch.compile` backend, or is None to run eagerly. Not thread-safe. Raises UnknownOptionError for a batch
-    that is not from 1 to MOST_ROWS, and UnsupportedModelError (see cache.py).
+    names a `torch.compile` backend, or is None to run eagerly. `compile_options` are the backend's (docs/options.md; None:
+    the model's own attribute of that name, if it has one). Not thread-safe. Raises UnknownOptionError for a batch that is
+    not from 1 to MOST_ROWS and for options without a backend, and UnsupportedModelError (see cache.py).
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Generator:
         *,
         batch: int = 1,
         prefill_chunk: int = PREFILL_CHUNK,
+        compile_options: Mapping[str, Any] | None = None,
     ):
         from vkinductor.llm.cache import StaticKVCache  # imports transformers
 
@@ -100,10 +102,14 @@ class Generator:
         self._greedy: Callable[[], None] = step.greedy
         self._sampled: Callable[[], None] = step.sampled
         self._eager = backend is None
+        if backend is None and compile_options:
+            raise UnknownOptionError(f"{', '.join(compile_options)}: options of a backend, and there is none")
         if backend is not None:
-            self._prefill = torch.compile(step.prefill, backend=backend, fullgraph=True)
-            self._greedy = torch.compile(step.greedy, backend=backend, fullgraph=True, dynamic=False)
-            self._sampled = torch.compile(step.sampled, backend=backend, fullgraph=True, dynamic=False)
+            how: dict[str, Any] = {"backend": backend, "fullgraph": True}
+            how |= {"options": options} if (options := options_of(model, compile_options)) else {}
+            self._prefill = torch.compile(step.prefill, **how)
+            self._greedy = torch.compile(step.greedy, **how, dynamic=False)
+            self._sampled = torch.compile(step.sampled, **how, dynamic=False)
 
     def generate(
         self,
@@ -278,6 +284,11 @@ class Generator:
             check_length(len(prompt) and max(map(len, prompts)), options.tokens, self.cache.length)
             if not 0 <= min(prompt) <= max(prompt) < words:
                 raise UnknownOptionError(f"a token of the prompt is none of the model's {words}")
+
+
+def options_of(model: Any, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a backend that a model is compiled with: those given, else what the model was loaded with."""
+    return dict((getattr(model, "compile_options", None) or {}) if given is None else given)
 
 
 def chunk_lengths(length: int, most: int) -> list[int]:

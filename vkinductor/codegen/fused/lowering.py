@@ -17,13 +17,14 @@ from vkinductor.device.fused_linear import DENSE
 from vkinductor.runtime import context
 
 from ..compat import size_hint
+from ..quantized import staged
 from ..quantized.formats import packing
 from ..quantized.operands import rows_of_blocks
+from ..quantized.problem import Problem, parts_of
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import literal
-from . import staged
-from .kinds import Kind, kind_of, loads
-from .problem import Problem, parts_of
+from ..wide_loads import loads
+from .kinds import Kind, kind_of
 from .tiles import MOST_ROWS, FusedTile, tile_of
 
 aten = torch.ops.aten
@@ -62,7 +63,7 @@ def fused_linear(
     )  # fmt: skip
     info, m = context.get().info, size_hint(size[0])
     tm = min(MOST_ROWS, 1 << (m - 1).bit_length() if not isinstance(size[0], (int, sympy.Integer)) else m)
-    plan: Any = staged.plan_of(info, inputs, problem, tm)
+    plan: Any = staged.plan_of(info, inputs, problem, size[0])
     if plan is None:
         chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
         plan = functools.partial(_plan, tile=tile_of(info, tm, sizes, chunks, bool(gate)), problem=problem, tm=tm)

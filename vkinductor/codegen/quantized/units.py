@@ -6,6 +6,7 @@ The functions that decode units are templates/lib/quantized_units.glsl's.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from vkinductor.device.quantized import Format, format_of
 
@@ -16,11 +17,11 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class Unit:
-    """``pieces``: of words, the byte of the row where they begin (GLSL, by the unit's number ``u``) and how many follow.
+    """``pieces``: of words, the byte of the row where they begin (GLSL, by the unit's number ``u``), how many follow.
 
-    All begin at multiples of ``alignment`` bytes. ``blocks``: the numbers of its two blocks of x (GLSL). ``parts``: those
-    with a scale of their own, of bytes. ``offset``: whether bytes have a summand. ``floats``: whether there is a function
-    that gives floats.
+    All begin at multiples of ``alignment`` bytes. ``blocks``: the numbers of its two blocks of x (GLSL). ``parts``: how
+    many have a scale of their own, of bytes. ``offset``: whether bytes have a summand. ``floats``: whether there is a
+    function that gives floats.
     """
 
     pieces: tuple[tuple[str, int], ...]
@@ -36,7 +37,7 @@ class Unit:
         return sum(count for _, count in self.pieces)
 
 
-def _pair(nbytes: int, **named: bool) -> Unit:
+def _pair(nbytes: int, **named: Any) -> Unit:
     """Two blocks of 32 weights, which begin at every fourth byte where one does not."""
     return Unit(((f"u * {2 * nbytes}", nbytes // 2),), min(16, 2 * nbytes & -(2 * nbytes)), **named)
 
@@ -74,5 +75,8 @@ def unit(number: int) -> Unit | None:
 
 
 def function(entry: Format, bytes_: bool) -> str:
-    """The GLSL function (uint w[words], int u, out q, out vec2 scale[parts]): bytes q[16], or floats q[64] in 4 parts."""
+    """The GLSL function (uint w[words], int u, out q, out vec2 scale[parts]).
+
+    q: uint [16] of bytes, or float [64], which are in 4 parts.
+    """
     return f"vk_{'bytes' if bytes_ else 'floats'}_{entry.name.lower()}"

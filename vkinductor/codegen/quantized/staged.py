@@ -1,7 +1,7 @@
-"""Linear layers over blocks where x waits in shared memory, as floats or as bytes: which problems, which tiles, the plan.
+"""Linear layers over blocks where x waits in shared memory, as floats or as bytes: which problems, which tiles.
 
-With bytes (option ``int8_activations``) an element of x is a signed byte times a scale of its 32 neighbours; products of
-a block are exact integers. docs/int8-activations.md has the bound of the error.
+With bytes (option ``int8_activations``) an element of x is a signed byte times a scale of its 32 neighbours; products
+of a block are exact integers. docs/int8-activations.md has the bound of the error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch._inductor.utils import ceildiv
 
@@ -23,12 +24,13 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import compat, heuristics
 from ..alignment import begins_aligned, divides
+from ..compat import size_hint
 from ..gemm.integer import has_dot_product
 from ..template_kernel import VulkanTemplateKernel
 from ..types import literal
-from .kinds import loads
+from ..wide_loads import loads
+from .gemv import QuantizedTile
 from .problem import Problem, parts_of
-from .tiles import FusedTile
 from .units import BLOCK, WEIGHTS, Unit, function, unit
 
 # Rows of x that a workgroup has at once.
@@ -52,7 +54,7 @@ class StagedTile:
 
     def cluster(self, info: DeviceInfo) -> int:
         """How many neighbours add up by subgroup arithmetic; 1: none, and the tile is not to be had."""
-        return FusedTile(self.threads, self.lanes, self.rows, 1).cluster(info)
+        return QuantizedTile(self.threads, self.lanes, self.rows, 1).cluster(info)
 
     def shared_bytes(self, problem: Problem, tm: int, cluster: int, pitch: int, subgroups: int) -> int:
         """Shared memory of a workgroup for ``tm`` rows of x."""
@@ -97,9 +99,10 @@ def wants_bytes() -> bool:
     return bool(compat.setting("int8_activations"))
 
 
-def plan_of(info: DeviceInfo, inputs: Sequence[Any], problem: Problem, tm: int) -> Any:
-    """The plan of a node with these operands in memory, for ``tm`` rows of x; None where this kernel is not for it."""
-    tm = min(tm, MOST_ROWS)
+def plan_of(info: DeviceInfo, inputs: Sequence[Any], problem: Problem, m: Any) -> Any:
+    """The plan of a node with these operands in memory, for ``m`` rows of x; None where this kernel is not for it."""
+    tm = size_hint(m) if isinstance(m, (int, sympy.Integer)) else 1 << (size_hint(m) - 1).bit_length()
+    tm = max(1, min(tm, MOST_ROWS))
     found = unit(problem.formats[0]) if problem.formats[0] != DENSE else None
     if found is None or not _serves(info, inputs, problem):
         return None

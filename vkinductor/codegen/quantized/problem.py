@@ -1,4 +1,7 @@
-"""The operator's problem as its kernels see it, and what they know of each weight."""
+"""Linear layers that share x as their kernels see them, and what a template knows of each weight.
+
+Of one weight it is a linear layer alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ..types import glsl_type
 
 @dataclass(frozen=True)
 class Problem:
-    """The operator, its operands in memory by their positions among a node's inputs: x is the first, then weights.
+    """vkinductor.fused_linear with its operands in memory, by their places among a node's inputs: x, then the weights.
 
     ``pitches``: elements from a row to the next of each of those.
     """
@@ -27,6 +30,11 @@ class Problem:
     plus_one: bool
     k: int
     pitches: tuple[int, ...]
+
+    @staticmethod
+    def alone(number: int, k: int, n: int, *pitches: int) -> Problem:
+        """One weight [n, bytes of k] and nothing else."""
+        return Problem((number,), (n,), (None,), "", "", 0.0, None, None, False, k, pitches)
 
 
 def parts_of(kernel: VulkanTemplateKernel, problem: Problem, per_group: int) -> tuple[list[dict[str, Any]], int]:
