@@ -64,9 +64,9 @@ class Generator:
     """A model made ready to generate `batch` sequences at a time of at most `length` tokens each.
 
     `model` is a causal language model of `transformers`, or a `decoder.Decoder`, already on its device. `backend`
-    names a `torch.compile` backend, or is None to run eagerly. `compile_options` are the backend's (docs/options.md; None:
-    the model's own attribute of that name, if it has one). Not thread-safe. Raises UnknownOptionError for a batch that is
-    not from 1 to MOST_ROWS and for options without a backend, and UnsupportedModelError (see cache.py).
+    names a `torch.compile` backend, or is None to run eagerly. `compile_options` are the backend's (docs/options.md;
+    None: the model's own attribute of that name, if it has one). Not thread-safe. Raises UnknownOptionError for a batch
+    that is not from 1 to MOST_ROWS and for options without a backend, and UnsupportedModelError (see cache.py).
     """
 
     def __init__(

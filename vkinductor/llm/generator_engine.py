@@ -21,8 +21,8 @@ class GeneratorEngine:
 
     `context`: tokens of a prompt and its answer (None: the model's, DEFAULT_CONTEXT at most). `stop_tokens` None:
     those that the model's generation config names. `backend`: of `torch.compile`; None runs eagerly. `steps`: how many
-    run for each time that the host waits (None: as many as take a short while). `compile_options`: see `Generator`. What
-    a prompt shares with the one before is not run again.
+    run for each time that the host waits (None: as many as take a short while). `compile_options`: see `Generator`.
+    What a prompt shares with the one before is not run again.
     """
 
     def __init__(

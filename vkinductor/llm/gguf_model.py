@@ -35,10 +35,10 @@ def load_gguf(
     """The language model in the GGUF file `path` on `device`, in evaluation mode.
 
     Weights in block formats stay as they are in the file (uint8 rows); those that are floats, and all activations, get
-    `dtype`. On the CPU packed weights are the mapped file itself. `int8_activations`: what the driver compiles of it has
-    rows in 8 bits where few of them meet packed weights (docs/int8-activations.md). Raises ModelNotFoundError, ModelFormatError for a
-    file that is damaged or whose tensors do not fit together, UnsupportedModelError for an architecture or a format
-    that is not in the tables (architectures.py, device/quantized.py).
+    `dtype`. On the CPU packed weights are the mapped file itself. `int8_activations`: what the driver compiles of it
+    has rows in 8 bits where few of them meet packed weights (docs/int8-activations.md). Raises ModelNotFoundError,
+    ModelFormatError for a file that is damaged or whose tensors do not fit together, UnsupportedModelError for an
+    architecture or a format that is not in the tables (architectures.py, device/quantized.py).
     """
     path = Path(path).expanduser()
     if not path.is_file():
