@@ -62,7 +62,7 @@ def test_sums_of_integers_are_exact(tile: StagedTile) -> None:
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_passes_rows_and_teams(staged: bool) -> None:
-    """Two passes, of which the second is not of all lanes; more rows than share a read; rows of weights past the edge."""
+    """Two passes, of which the second is not of all lanes; more rows than share a read; rows past the edge."""
     x, w = integers(5, 640), whole("Q4_0", 9, 640)
     with forced(StagedTile(16, 8, 2, staged, True)):
         y = compiled(products(("Q4_0",)))(*on_device([x, w]))[0]
@@ -104,6 +104,18 @@ def test_norm_gate_biases_and_rows() -> None:
         want = operator.reference(rows, weights, formats, biases, gate=gate)
         same(f(x_, gain_, bias_, *weights_), want, rtol=1e-4, atol=1e-4)
         assert dispatches(f, x_, gain_, bias_, *weights_) == 1
+
+
+def test_weights_of_several_formats_that_share_rows() -> None:
+    names, x = ("Q4_K", "Q6_K", "Q4_K"), integers(1, 512)
+    weights = [whole(name, 5, 512) for name in names]
+    formats = [number(name) for name in names]
+
+    def f(x: Any, *weights: Any) -> Any:
+        return fused_linear(x, weights, formats, [None] * 3)
+
+    want = torch.cat([x @ dequantize_reference(w, n).T for w, n in zip(weights, formats, strict=True)], -1)
+    same(compiled(f, options=INT8)(*on_device([x, *weights])), want, rtol=1e-6, atol=1e-3)
 
 
 def test_zeros_and_what_is_no_number() -> None:

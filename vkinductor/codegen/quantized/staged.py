@@ -37,6 +37,8 @@ from .units import BLOCK, WEIGHTS, Unit, function, unit
 MOST_ROWS = 4
 # Words of weights that an invocation has on their way before x is read.
 _MOST_WORDS = 96
+# Parts of blocks of x that it has on their way: of each 16 bytes where x is halves.
+_MOST_TURNS = 16
 
 
 @dataclass(frozen=True)
@@ -56,23 +58,21 @@ class StagedTile:
         """How many neighbours add up by subgroup arithmetic; 1: none, and the tile is not to be had."""
         return QuantizedTile(self.threads, self.lanes, self.rows, 1).cluster(info)
 
-    def shared_bytes(self, problem: Problem, tm: int, cluster: int, pitch: int, subgroups: int) -> int:
-        """Shared memory of a workgroup for ``tm`` rows of x."""
-        teams, slots = self.threads // self.lanes, self.rows * (2 if problem.gate else 1)
+    def shared_bytes(self, problem: Problem, tm: int, subgroup: int) -> int:
+        """Shared memory of a workgroup for ``tm`` rows of x, of subgroups of at least that size."""
+        slots = self.rows * (2 if problem.gate else 1)
         x = tm * problem.k * (1 if self.bytes else 4) + tm * problem.k // BLOCK * 8
-        stage = 16 * stage_units(teams * slots * pitch) if self.staged else 0
-        return x + stage + 4 * (self.threads // cluster * slots + subgroups) * tm
+        stage = 16 * stage_units(self.threads // self.lanes * slots * problem.pitches[1]) if self.staged else 0
+        return x + stage + 4 * tm * self.threads // subgroup * (slots + 1)
 
     def fits(self, info: DeviceInfo, problem: Problem, tm: int) -> bool:
         """Whether the device has such workgroups."""
-        limits = info.limits
+        limits, cluster = info.limits, self.cluster(info)
         invocations = min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
-        cluster = self.cluster(info)
         if cluster == 1 or self.lanes < cluster or self.threads > invocations or self.threads % self.lanes:
             return False
-        pitch = format_of(problem.formats[0]).row_bytes(problem.k)
-        subgroups = self.threads // limits.subgroup_size_min
-        return self.shared_bytes(problem, tm, cluster, pitch, subgroups) <= limits.max_shared_memory
+        smallest = min(cluster, limits.subgroup_size_min)
+        return self.shared_bytes(problem, tm, smallest) <= limits.max_shared_memory
 
 
 _forced: contextvars.ContextVar[StagedTile | None] = contextvars.ContextVar("vkinductor_staged_tile", default=None)
@@ -103,28 +103,43 @@ def plan_of(info: DeviceInfo, inputs: Sequence[Any], problem: Problem, m: Any) -
     """The plan of a node with these operands in memory, for ``m`` rows of x; None where this kernel is not for it."""
     tm = size_hint(m) if isinstance(m, (int, sympy.Integer)) else 1 << (size_hint(m) - 1).bit_length()
     tm = max(1, min(tm, MOST_ROWS))
-    found = unit(problem.formats[0]) if problem.formats[0] != DENSE else None
-    if found is None or not _serves(info, inputs, problem):
+    if not _serves(info, inputs, problem):
         return None
-    tile = _forced.get() or tile_of(info, problem, tm, found)
-    if tile is None or not (tile.bytes or found.floats) or not tile.fits(info, problem, tm):
+    units = {number: unit(number) for number in problem.formats}
+    tile = _forced.get() or tile_of(info, problem, tm)
+    if tile is None or not tile.fits(info, problem, tm):
         return None
+    if not (tile.bytes or all(found is not None and found.floats for found in units.values())):
+        return None
+    while tm > 1 and tm * _turns(info, problem, tile) > _MOST_TURNS:
+        tm //= 2
     known = _alignment(inputs, problem)
-    if tile.staged and _stage_bytes(problem, tile, known) < 4:
+    if tile.staged and (len(units) > 1 or _stage_bytes(problem, tile, known) < 4):
         return None
-    return functools.partial(_plan, tile=tile, problem=problem, tm=tm, unit=found, known=known)
+    return functools.partial(_plan, tile=tile, problem=problem, tm=tm, known=known)
+
+
+def _share(info: DeviceInfo) -> int:
+    """Invocations that share a block of x."""
+    return 4 if info.features.subgroup_shuffle else 1
+
+
+def _turns(info: DeviceInfo, problem: Problem, tile: StagedTile) -> int:
+    """Parts of blocks of a row of x that an invocation has."""
+    return -(-(problem.k * _share(info) // BLOCK) // tile.threads)
 
 
 def _serves(info: DeviceInfo, inputs: Sequence[Any], problem: Problem) -> bool:
-    """Whether weights are of one format, rows whole units one after the other, and the norm one that scales."""
-    nbytes = format_of(problem.formats[0]).row_bytes(problem.k)
-    weights = range(1, 1 + len(problem.formats))
+    """Whether weights have units, whole ones a row and row after row, and the norm is one that scales."""
+    if any(number == DENSE or unit(number) is None for number in problem.formats):
+        return False
+    pitches = [format_of(number).row_bytes(problem.k) for number in problem.formats]
     return (
-        len(set(problem.formats)) == 1
-        and problem.k % WEIGHTS == 0
+        problem.k % WEIGHTS == 0
         and problem.norm in ("", "rms")
         and problem.shift is None
-        and all(problem.pitches[i] == nbytes for i in weights)
+        and not (problem.gate and len(set(problem.formats)) > 1)
+        and list(problem.pitches[1 : 1 + len(pitches)]) == pitches
         and info.features.subgroup_arithmetic
         and inputs[0].get_dtype() in (torch.float32, torch.float16, torch.bfloat16)
     )
@@ -146,7 +161,7 @@ def _stage_bytes(problem: Problem, tile: StagedTile, known: int) -> int:
     return math.gcd(known, pitch * rows, *(n * pitch for n in problem.sizes))
 
 
-def tile_of(info: DeviceInfo, problem: Problem, tm: int, found: Unit) -> StagedTile | None:
+def tile_of(info: DeviceInfo, problem: Problem, tm: int) -> StagedTile | None:
     """The tile for ``tm`` rows of x; None where floats are as quick otherwise."""
     if not wants_bytes():
         return None
@@ -164,23 +179,50 @@ def tile_of(info: DeviceInfo, problem: Problem, tm: int, found: Unit) -> StagedT
     return alone if alone.fits(info, problem, tm) else None
 
 
+def _kinds(problem: Problem, tile: StagedTile, known: int) -> list[dict[str, Any]]:
+    """What the template knows of each format, with the numbers of the weights that have it."""
+    kinds = []
+    for number in dict.fromkeys(problem.formats):
+        entry, found = format_of(number), _unit(number)
+        pitch = entry.row_bytes(problem.k)
+        # In shared memory a row begins at words.
+        alignment = min(found.alignment, pitch & -pitch, 16 if tile.staged else known)
+        kinds.append(
+            {
+                "numbers": [i for i, other in enumerate(problem.formats) if other == number],
+                "pieces": found.pieces,
+                "alignment": alignment,
+                "type": {16: "uvec4", 8: "uvec2"}.get(alignment, "uint"),
+                "blocks": found.blocks,
+                "parts": found.parts,
+                "offset": found.offset,
+                "words": found.words,
+                "function": function(entry, tile.bytes),
+            }
+        )
+    return kinds
+
+
+def _unit(number: int) -> Unit:
+    found = unit(number)
+    assert found is not None
+    return found
+
+
 def _plan(
-    kernel: VulkanTemplateKernel, tile: StagedTile, problem: Problem, tm: int, unit: Unit, known: int
+    kernel: VulkanTemplateKernel, tile: StagedTile, problem: Problem, tm: int, known: int
 ) -> tuple[str, dict[str, Any], Any]:
     """The template's context for ``tm`` rows of x at a time, and the number of workgroups."""
-    x, info, entry = kernel.inputs[0], kernel.device_info, format_of(problem.formats[0])
+    x, info = kernel.inputs[0], kernel.device_info
     gain = None if problem.gain is None else kernel.inputs[problem.gain]
     rows = kernel.node.get_size()[0]
     teams, slots = tile.threads // tile.lanes, tile.rows * (2 if problem.gate else 1)
     parts, tiles = parts_of(kernel, problem, teams * tile.rows)
-    cluster, pitch = tile.cluster(info), problem.pitches[1]
-    units = problem.k // WEIGHTS
-    # Where a row of weights begins; in shared memory that is of words.
-    alignment = min(unit.alignment, pitch & -pitch, 16 if tile.staged else known)
-    passes = -(-units // tile.lanes)
+    cluster, pitch, units = tile.cluster(info), problem.pitches[1], problem.k // WEIGHTS
+    passes, kinds = -(-units // tile.lanes), _kinds(problem, tile, known)
+    most_words = max(kind["words"] for kind in kinds)
     nbytes = _stage_bytes(problem, tile, known) if tile.staged else 16
-    x_loads = loads(x)
-    share = 4 if info.features.subgroup_shuffle else 1
+    share = _share(info)
     values = {
         "threads": tile.threads,
         "lanes": tile.lanes,
@@ -191,12 +233,11 @@ def _plan(
         "k": problem.k,
         "units": units,
         "passes": passes,
-        "ahead": 0 if tile.staged else passes if passes * slots * unit.words <= _MOST_WORDS else 1,
+        "ahead": 0 if tile.staged else passes if passes * slots * most_words <= _MOST_WORDS else 1,
         "one_over_k": literal(1 / problem.k, torch.float32),
         "columns": problem.sizes[0] if problem.gate else sum(problem.sizes),
         "tiles": tiles,
         "parts": parts,
-        "pitch": pitch,
         "gate": problem.gate,
         "norm": problem.norm,
         "eps": literal(problem.eps, torch.float32),
@@ -207,22 +248,18 @@ def _plan(
         "x_address": kernel.address(0),
         "x_pitch": problem.pitches[0] * x.get_dtype().itemsize,
         "x_nbytes": x.get_dtype().itemsize,
-        "x": x_loads,
+        "x": loads(x),
         "share": share,
         "item": BLOCK // share,
+        "items": problem.k * share // BLOCK,
+        "turns": _turns(info, problem, tile),
         "bytes": tile.bytes,
         "dot": has_dot_product(info),
-        "kind": {
-            "pieces": unit.pieces,
-            "alignment": alignment,
-            "type": {16: "uvec4", 8: "uvec2"}.get(alignment, "uint"),
-            "blocks": unit.blocks,
-            "parts": unit.parts,
-            "offset": unit.offset,
-            "words": unit.words,
-            "function": function(entry, tile.bytes),
-        },
+        "kinds": kinds,
+        "offset": any(kind["offset"] for kind in kinds),
+        "most_words": most_words,
         "staged": tile.staged,
+        "pitch": pitch,
         "stage_units": stage_units(teams * slots * pitch),
         "stage_bytes": nbytes,
         "stage_type": {16: "uvec4", 8: "uvec2", 4: "uint"}[nbytes],
