@@ -25,7 +25,7 @@ from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_o
 from ..types import literal
 from ..wide_loads import loads
 from .kinds import Kind, kind_of
-from .tiles import MOST_ROWS, FusedTile, tile_of
+from .tiles import MOST_ROWS, FusedTile, is_forced, tile_of
 
 aten = torch.ops.aten
 
@@ -63,7 +63,7 @@ def fused_linear(
     )  # fmt: skip
     info, m = context.get().info, size_hint(size[0])
     tm = min(MOST_ROWS, 1 << (m - 1).bit_length() if not isinstance(size[0], (int, sympy.Integer)) else m)
-    plan: Any = staged.plan_of(info, inputs, problem, size[0])
+    plan: Any = None if is_forced() else staged.plan_of(info, inputs, problem, size[0])
     if plan is None:
         chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
         plan = functools.partial(_plan, tile=tile_of(info, tm, sizes, chunks, bool(gate)), problem=problem, tm=tm)
@@ -116,7 +116,7 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
     gain, shift = (None if p is None else kernel.inputs[p] for p in (problem.gain, problem.shift))
     rows = kernel.node.get_size()[0]
     per_group = tile.threads // tile.lanes * tile.rows
-    parts, tiles = parts_of(kernel, problem, per_group)
+    parts, groups = parts_of(kernel, problem, per_group)
     cluster, sweep = tile.cluster(info), loads(x)
     kinds = _kinds(kernel.inputs, problem)
     values = {
@@ -130,7 +130,7 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
         "k": problem.k,
         "one_over_k": literal(1 / problem.k, torch.float32),
         "columns": problem.sizes[0] if problem.gate else sum(problem.sizes),
-        "tiles": tiles,
+        "tiles": groups,
         "parts": parts,
         "gate": problem.gate,
         "norm": problem.norm,
@@ -150,4 +150,4 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
         "cluster": cluster,
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
     }
-    return "fused_linear.glsl.jinja", values, tiles * ceildiv(rows, tm)
+    return "fused_linear.glsl.jinja", values, groups * ceildiv(rows, tm)

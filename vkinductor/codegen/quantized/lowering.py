@@ -78,7 +78,8 @@ def _few_rows(x: Any, weights: Any, entry: Packing, dtype: torch.dtype) -> Tenso
     info, k = context.get().info, V.graph.sizevars.simplify(x.get_size()[1])
     pitches = [V.graph.sizevars.simplify(i.get_layout().stride[0]) for i in (x, weights)]
     fixed = (k, weights.get_size()[0], *pitches)
-    if all(isinstance(size, (int, sympy.Integer)) for size in fixed) and x.get_layout().stride[1] == 1:
+    known = all(isinstance(size, (int, sympy.Integer)) for size in fixed)
+    if known and x.get_layout().stride[1] == 1 and not gemv.is_forced():
         problem = Problem.alone(entry.format.number, *map(int, fixed))
         plan = staged.plan_of(info, [x, weights], problem, x.get_size()[0])
         if plan is not None:

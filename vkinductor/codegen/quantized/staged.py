@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,23 @@ from .units import BLOCK, WEIGHTS, Unit, function, unit
 MOST_ROWS = 4
 # Words of weights that an invocation has on their way before x is read.
 _MOST_WORDS = 96
+# Workgroups that fill a large GPU.
+_GROUPS = 256
+# Weights whose units have more words than this, rows of at least so many weights, and so many rows.
+_LIGHT, _LONG, _WIDE = 12, 4096, 8192
+# By whether x is bytes, and of the weights the shape and whether they are heavy: threads, lanes, rows (of both with a
+# gate), staged. None: x is better read from memory.
+_TILES: dict[bool, dict[tuple[str, bool], tuple[int, int, int, bool] | None]] = {
+    True: {
+        ("wide", False): (128, 32, 4, True),
+        ("wide", True): (128, 32, 2, True),
+        ("narrow", False): (128, 32, 2, True),
+        ("narrow", True): (128, 32, 2, True),
+        ("long", False): (128, 64, 2, True),
+        ("long", True): (128, 64, 2, True),
+    },
+    False: {},
+}
 # Parts of blocks of x that it has on their way: of each 16 bytes where x is halves.
 _MOST_TURNS = 16
 
@@ -115,7 +133,7 @@ def plan_of(info: DeviceInfo, inputs: Sequence[Any], problem: Problem, m: Any) -
         tm //= 2
     known = _alignment(inputs, problem)
     if tile.staged and (len(units) > 1 or _stage_bytes(problem, tile, known) < 4):
-        return None
+        tile = dataclasses.replace(tile, staged=False)
     return functools.partial(_plan, tile=tile, problem=problem, tm=tm, known=known)
 
 
@@ -162,21 +180,30 @@ def _stage_bytes(problem: Problem, tile: StagedTile, known: int) -> int:
 
 
 def tile_of(info: DeviceInfo, problem: Problem, tm: int) -> StagedTile | None:
-    """The tile for ``tm`` rows of x; None where floats are as quick otherwise."""
-    if not wants_bytes():
+    """The tile for ``tm`` rows of x; None where the kernels that read x from memory are as quick."""
+    as_bytes = wants_bytes()
+    if not as_bytes and info.kind == "cpu":
         return None
-    slots = 2 if problem.gate else 1
-    n = problem.sizes[0] if problem.gate else sum(problem.sizes)
+    n = problem.sizes[0] * 2 if problem.gate else sum(problem.sizes)
+    heavy = any(_unit(number).words > _LIGHT for number in problem.formats)
+    shape = "long" if problem.k >= _LONG else "wide" if n >= _WIDE else "narrow"
+    found = _TILES[as_bytes].get((shape, heavy))
+    if found is None:
+        return None
+    threads, lanes, rows, is_staged = found
+    common = heuristics.program_workgroup(info)
+    if common is not None:
+        # All kernels of a program have their shared memory at once.
+        threads, is_staged = common, False
+    subgroup = info.limits.subgroup_size_min
     units = problem.k // WEIGHTS
-    lanes = max(info.limits.subgroup_size_min, min(32, 1 << (units - 1).bit_length()))
-    threads, rows = heuristics.program_workgroup(info) or max(128, lanes), 4 // slots
-    while rows > 1 and n < 264 * rows * (threads // lanes):
+    lanes = min(threads, max(subgroup, min(lanes, 1 << (units - 1).bit_length())))
+    while rows > 1 and n < _GROUPS * rows * (threads // lanes):
         rows //= 2
-    tile = StagedTile(threads, min(lanes, threads), rows, False, True)
-    if tile.fits(info, problem, tm):
-        return tile
-    alone = StagedTile(lanes, lanes, 1, False, True)
-    return alone if alone.fits(info, problem, tm) else None
+    rows = max(1, rows // 2) if problem.gate else rows
+    tiles = (StagedTile(threads, lanes, rows, is_staged, as_bytes), StagedTile(threads, lanes, rows, False, as_bytes))
+    alone = (StagedTile(subgroup, subgroup, 1, False, True),) if as_bytes else ()
+    return next((tile for tile in (*tiles, *alone) if tile.fits(info, problem, tm)), None)
 
 
 def _kinds(problem: Problem, tile: StagedTile, known: int) -> list[dict[str, Any]]:
