@@ -28,7 +28,7 @@ import torch
 
 from .cases import Case
 from .decode_worker import CUDA, PROMPT_TOKENS, REFERENCE, STEPS, Problem, Result
-from .devices import OURS, PERSISTENT
+from .devices import INT8, OURS, PERSISTENT
 from .llama import FLOAT16, FORMATS, SHAPES, Llama
 from .measure import save
 from .peers import llama_cpp
@@ -44,6 +44,7 @@ FILE = "model.gguf"
 def systems(arguments: argparse.Namespace, problem: Problem, folder: Path) -> dict[str, list[str]]:
     """The systems that a problem runs on, with their workers' command lines."""
     names = [OURS, *([PERSISTENT] if arguments.persistent else [])]
+    names += [INT8] if arguments.int8_activations and problem.format != FLOAT16 else []
     if torch.cuda.is_available() and problem.format == FLOAT16:
         names.append(CUDA)
     elif not torch.cuda.is_available() and not arguments.no_reference:
@@ -195,6 +196,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--no-reference", action="store_true", help="without CUDA: no float32 on the CPU")
     parser.add_argument("--json", metavar="FILE", help="write the results there")
     parser.add_argument("--persistent", action="store_true", help="also a step as one persistent kernel")
+    parser.add_argument(
+        "--int8-activations", action="store_true", help="also with activations in 8 bits at GGUF weights"
+    )
     parser.add_argument("--system", metavar="REGEX", default="", help="systems whose names hold it")
     parser.add_argument("--ahead", action="store_true", help="compile a model's graphs in processes of their own")
     parser.add_argument("--no-check", action="store_true", help="without the logits' error")

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from .devices import OURS, PERSISTENT, CudaInductor, Persistent, System, Vulkan, has_timestamps
+from .devices import INT8, OURS, PERSISTENT, CudaInductor, Int8, Persistent, System, Vulkan, has_timestamps
 from .llama import FLOAT16, FORMATS, SHAPES, Llama, Shape
 from .measure import WARM_UP_S
 from .peers.llama_cpp import prompt_tokens
@@ -143,7 +143,13 @@ class CudaGraphs(CudaInductor):
         return {**super().about(), "graphs refused": str(counters["inductor"]["cudagraph_skips"])}
 
 
-SYSTEMS: dict[str, Callable[[], System]] = {OURS: Vulkan, PERSISTENT: Persistent, CUDA: CudaGraphs, REFERENCE: Cpu}
+SYSTEMS: dict[str, Callable[[], System]] = {
+    OURS: Vulkan,
+    PERSISTENT: Persistent,
+    INT8: Int8,
+    CUDA: CudaGraphs,
+    REFERENCE: Cpu,
+}
 
 
 class Worker:

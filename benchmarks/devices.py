@@ -18,6 +18,7 @@ from .measure import WARM_UP_S
 
 OURS = "vulkan"
 PERSISTENT = "vulkan persistent"
+INT8 = "vulkan int8"
 
 Calls = Sequence[Callable[[], Any]]
 
@@ -129,6 +130,13 @@ class Persistent(Vulkan):
 
     name = PERSISTENT
     options: ClassVar = {"persistent": True}
+
+
+class Int8(Vulkan):
+    """The same with activations in 8 bits where they meet weights in blocks."""
+
+    name = INT8
+    options: ClassVar = {"int8_activations": True}
 
 
 class CudaEager(System):

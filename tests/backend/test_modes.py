@@ -45,6 +45,19 @@ def test_options_are_inductors() -> None:
     assert not any(name.startswith("_") or name.isupper() for name in valid_options())
 
 
+def test_int8_activations_are_of_the_cache_key() -> None:
+    from torch._inductor import config
+
+    patches = settings(None, {"int8-activations": True})
+    keys = []
+    for patch in ({}, patches):
+        with config.patch(patch):
+            keys.append(config.save_config_portable(ignore_private_configs=False)["vulkan.int8_activations"])
+    assert keys == [False, True]
+    with pytest.raises(ValueError, match=r"'int8_activations' .* takes bool"):
+        settings(None, {"int8_activations": 8})
+
+
 def test_settings_that_the_backend_fixes_are_refused() -> None:
     with pytest.raises(ValueError, match="cpp_wrapper"):
         settings(None, {"cpp_wrapper": True})

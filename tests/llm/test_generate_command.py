@@ -61,6 +61,11 @@ def test_too_many_tokens(model_directory, capsys):
     assert "error: the prompt's 3 tokens and 1000 new ones exceed the context of 256" in capsys.readouterr().err
 
 
+def test_int8_activations_want_the_backend(model_directory, capsys):
+    assert generate(model_directory, "--device", "cpu", "--int8-activations") == 1
+    assert "error: --int8-activations is an option of the backend vulkan" in capsys.readouterr().err
+
+
 def test_stream_ends_at_a_stop_and_prints_the_text_once(model_directory, capsys):
     eager = ("--device", "cpu", "--no-check")
     assert generate(model_directory, *eager, "--json", "-") == 0

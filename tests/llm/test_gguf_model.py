@@ -10,7 +10,13 @@ import pytest
 import torch
 from gguf_writing import Q, gguf, interleave, random_blocks
 
-from vkinductor.llm.errors import ModelError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
+from vkinductor.llm.errors import (
+    ModelError,
+    ModelFormatError,
+    ModelNotFoundError,
+    UnknownOptionError,
+    UnsupportedModelError,
+)
 from vkinductor.llm.generate import Generator
 from vkinductor.llm.gguf_file import GGUFFile
 from vkinductor.llm.gguf_model import decoder, halves, load_gguf
@@ -110,6 +116,24 @@ def test_floats_of_any_alignment(tmp_path, alignment):
     assert model.embedding.weight.dtype == torch.bfloat16
     with torch.no_grad():
         assert model(torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, WORDS)
+
+
+def test_int8_activations_go_to_the_backend(tmp_path):
+    """What a model was loaded with, unless the driver is told otherwise; nothing without a backend."""
+    path, seen = write(tmp_path / "model.gguf", format=Q.Q6_K), []
+
+    def backend(graph, inputs, options=None):
+        seen.append(options)
+        return graph
+
+    model = load_gguf(path, "cpu", torch.float32, int8_activations=True)
+    Generator(model, 20, backend).generate(torch.tensor([[3]]), 1)
+    assert seen == [{"int8_activations": True}]
+    Generator(model, 20, backend, compile_options={}).generate(torch.tensor([[3]]), 1)
+    assert seen[1:] == [None]
+    assert load_gguf(path, "cpu").compile_options == {}
+    with pytest.raises(UnknownOptionError, match="int8_activations"):
+        Generator(model, 20, None, compile_options={"int8_activations": True})
 
 
 def test_on_the_device(tmp_path, device):

@@ -94,6 +94,7 @@ SETTINGS: dict[str, Any] = {
     "vulkan.check": "",
     "vulkan.check_bounds": False,
     "vulkan.report": 0,
+    "vulkan.int8_activations": False,
     "vulkan.persistent": False,
     "vulkan.tune": False,
     "vulkan.tuning_seconds": 10.0,

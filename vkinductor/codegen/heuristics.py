@@ -121,8 +121,8 @@ def override(**values: Any) -> Iterator[None]:
     ``subgroups`` (whether rows are folded in them), ``reads_dominate``, ``device_exp2``, ``scan_limit`` and
     ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row``, ``convolution_products``,
     ``parts`` (of reductions that are cut), ``depthwise`` (its tile), ``fused_linears`` (whether linear layers share a
-    kernel), ``single_row``, ``single_part``, ``early`` (bytes), ``sample_lanes``, ``sample_capacity``, ``row_with_places``
-    or ``fewest_in_part`` for kernels generated inside."""
+    kernel), ``single_row``, ``single_part``, ``early`` (bytes), ``sample_lanes``, ``sample_capacity``,
+    ``row_with_places`` or ``fewest_in_part`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield

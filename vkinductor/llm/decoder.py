@@ -262,6 +262,8 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.generation_config = generation or GenerationConfig()
+        # Of torch.compile's backend, where the driver compiles this model and is not told otherwise.
+        self.compile_options: dict[str, Any] = {}
         size, words = config.hidden_size, config.vocab_size
         self.embedding = weights.embedding("token_embd", words, size)
         learned = not config.architecture.rotary

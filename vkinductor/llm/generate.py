@@ -6,14 +6,14 @@ compiled runs are compared with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from vkinductor.llm.errors import UnknownOptionError
-from vkinductor.llm.generator import CACHE_GRANULE, WARM_UP_TOKENS, Generator, check_length
+from vkinductor.llm.generator import CACHE_GRANULE, WARM_UP_TOKENS, Generator, check_length, options_of
 from vkinductor.llm.prompts import Message, encode
 from vkinductor.llm.reports import CompileReport, Generation
 from vkinductor.llm.sampling import SamplingOptions
@@ -55,6 +55,7 @@ def generate(
     context: int | None = None,
     steps: int | None = None,
     stop_tokens: Sequence[int] | None = None,
+    compile_options: Mapping[str, Any] | None = None,
     on_text: Callable[[str], None] | None = None,
 ) -> Generation:
     """Continue `prompt` and return the text, the tokens and what they cost.
@@ -64,12 +65,15 @@ def generate(
     ids. `options` None: up to 256 greedy tokens. `backend`: of `torch.compile`; None runs eagerly. `context`: slots of
     the cache (None: what prompt and answer need, in powers of two, at most the model's). `steps`: how many run for
     each time that the host waits (None: as many as take a short while). `stop_tokens` end the text beside
-    ``options.stop`` (None: those that the model's generation config names). `on_text` gets the text in pieces, as they
+    ``options.stop`` (None: those that the model's generation config names). `compile_options`: of the backend, as
+    ``{"int8_activations": True}`` (None: the model's own). `on_text` gets the text in pieces, as they
     come. Graphs and cache are kept with the model: later calls compile nothing, and run of a prompt what is new.
 
     Raises PromptTooLongError and UnknownOptionError.
     """
-    generator, tokens, options = _prepared(model, tokenizer, prompt, options, backend, context, stop_tokens)
+    generator, tokens, options = _prepared(
+        model, tokenizer, prompt, options, backend, context, stop_tokens, compile_options
+    )
     text = []
     for piece in _pieces(generator, tokenizer, tokens, options, steps):
         text.append(piece)
@@ -89,9 +93,12 @@ def stream(
     context: int | None = None,
     steps: int | None = None,
     stop_tokens: Sequence[int] | None = None,
+    compile_options: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """The pieces of text that `generate` with these arguments would join, as they come: whole characters."""
-    generator, tokens, options = _prepared(model, tokenizer, prompt, options, backend, context, stop_tokens)
+    generator, tokens, options = _prepared(
+        model, tokenizer, prompt, options, backend, context, stop_tokens, compile_options
+    )
     return _pieces(generator, tokenizer, tokens, options, steps)
 
 
@@ -103,13 +110,14 @@ def _prepared(
     backend: Any,
     context: int | None,
     stop_tokens: Sequence[int] | None,
+    compile_options: Mapping[str, Any] | None,
 ) -> tuple[Generator, list[int], SamplingOptions]:
     """The model's generator, the prompt's tokens, and the options with every token that ends the text."""
     options = options or SamplingOptions()
     ends = stop_tokens_of(model) if stop_tokens is None else tuple(stop_tokens)
     options = replace(options, stop=(*options.stop, *ends))
     tokens = encode(tokenizer, prompt)
-    return _generator_for(model, len(tokens), options, backend, context), tokens, options
+    return _generator_for(model, len(tokens), options, backend, context, compile_options), tokens, options
 
 
 def _pieces(
@@ -120,7 +128,7 @@ def _pieces(
 
 
 class _Kept(dict[Any, Generator]):
-    """A model's generators by backend. A copy of the model has none: they run the original."""
+    """A model's generators by backend and its options. A copy of the model has none: they run the original."""
 
     def __deepcopy__(self, memo: Any) -> _Kept:
         return _Kept()
@@ -129,21 +137,30 @@ class _Kept(dict[Any, Generator]):
         return _Kept, ()
 
 
-def _generator_for(model: Any, length: int, options: SamplingOptions, backend: Any, context: int | None) -> Generator:
-    """The model's generator for `backend`, if its cache is of a fitting length and place; else a new one."""
+def _generator_for(
+    model: Any,
+    length: int,
+    options: SamplingOptions,
+    backend: Any,
+    context: int | None,
+    compile_options: Mapping[str, Any] | None,
+) -> Generator:
+    """The model's generator for `backend` with these options, if its cache is of a fitting length and place; else a new
+    one."""
     limit = int(model.config.get_text_config(decoder=True).max_position_embeddings)
     check_length(length, options.tokens, min(limit, context or limit))
     wanted = context or min(limit, max(LEAST_CONTEXT, 1 << (length + options.tokens - 1).bit_length()))
     kept = model.__dict__.setdefault(_GENERATORS, _Kept())
-    found = kept.get(backend)
+    key = backend, tuple(sorted(options_of(model, compile_options).items()))
+    found = kept.get(key)
     parameter = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
     if found is not None:
         same = found.device == parameter.device and found.cache.layers[0].keys.dtype == parameter.dtype
         fits = found.cache.length >= wanted if context is None else 0 <= found.cache.length - wanted < CACHE_GRANULE
         if same and fits:
             return found
-    kept[backend] = Generator(model, wanted, backend)
-    return kept[backend]
+    kept[key] = Generator(model, wanted, backend, compile_options=compile_options)
+    return kept[key]
 
 
 def parse_device(name: str) -> torch.device:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Generator as Generator_
 from contextlib import contextmanager
 from typing import Any
@@ -66,9 +66,11 @@ class Generator:
     """A model made ready to generate `batch` sequences at a time of at most `length` tokens each.
 
     `model` is a causal language model of `transformers`, or a `decoder.Decoder`, already on its device. `backend`
-    names a `torch.compile` backend, or is None to run eagerly. Not thread-safe. Raises UnknownOptionError for a batch
-    that is not from 1 to MOST_ROWS, and UnsupportedModelError (see cache.py). `in_flight`: chunks of steps at a time
-    (None: two on a GPU, which then goes on while tokens are read and used; what ran behind a stop is dropped).
+    names a `torch.compile` backend, or is None to run eagerly. `compile_options` are the backend's (docs/options.md;
+    None: the model's own attribute of that name, if it has one). `in_flight`: chunks of steps at a time (None: two on a
+    GPU, which then goes on while tokens are read and used; what ran behind a stop is dropped). Not thread-safe. Raises
+    UnknownOptionError for a batch that is not from 1 to MOST_ROWS and for options without a backend, and
+    UnsupportedModelError (see cache.py).
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Generator:
         batch: int = 1,
         prefill_chunk: int = PREFILL_CHUNK,
         in_flight: int | None = None,
+        compile_options: Mapping[str, Any] | None = None,
     ):
         from vkinductor.llm.cache import StaticKVCache  # imports transformers
 
@@ -105,14 +108,17 @@ class Generator:
         self._greedy: Callable[[], None] = step.greedy
         self._sampled: Callable[[], None] = step.sampled
         self._eager = backend is None
+        if backend is None and compile_options:
+            raise UnknownOptionError(f"{', '.join(compile_options)}: options of a backend, and there is none")
         if backend is not None:
-            self._prefill = torch.compile(step.prefill, backend=backend, fullgraph=True)
+            own = options_of(model, compile_options)
+            self._prefill = torch.compile(step.prefill, backend=backend, fullgraph=True, options=dict(own) or None)
             # Nobody but this object has the model by now: looking at each of its modules at each step, some hundred
             # microseconds for the smallest models, would take the host longer than a GPU takes for their steps.
-            unguarded = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
-            how: dict[str, Any] = {"backend": backend, "fullgraph": True, "dynamic": False, "options": unguarded}
-            self._greedy = torch.compile(step.greedy, **how)
-            self._sampled = torch.compile(step.sampled, **how)
+            unguarded = {**own, "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
+            how: dict[str, Any] = {"backend": backend, "fullgraph": True, "dynamic": False}
+            self._greedy = torch.compile(step.greedy, options=dict(unguarded), **how)
+            self._sampled = torch.compile(step.sampled, options=dict(unguarded), **how)
 
     def generate(
         self,
@@ -294,6 +300,11 @@ class Generator:
             check_length(len(prompt) and max(map(len, prompts)), options.tokens, self.cache.length)
             if not 0 <= min(prompt) <= max(prompt) < words:
                 raise UnknownOptionError(f"a token of the prompt is none of the model's {words}")
+
+
+def options_of(model: Any, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a backend that a model is compiled with: those given, else what the model was loaded with."""
+    return dict((getattr(model, "compile_options", None) or {}) if given is None else given)
 
 
 def chunk_lengths(length: int, most: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +21,8 @@ class GeneratorEngine:
 
     `context`: tokens of a prompt and its answer (None: the model's, DEFAULT_CONTEXT at most). `stop_tokens` None:
     those that the model's generation config names. `backend`: of `torch.compile`; None runs eagerly. `steps`: how many
-    run for each time that the host waits (None: as many as take a short while). What a prompt shares with the one
-    before is not run again.
+    run for each time that the host waits (None: as many as take a short while). `compile_options`: see `Generator`.
+    What a prompt shares with the one before is not run again.
     """
 
     def __init__(
@@ -35,13 +35,14 @@ class GeneratorEngine:
         stop_tokens: Sequence[int] | None = None,
         backend: str | Callable[..., Any] | None = "vulkan",
         steps: int | None = None,
+        compile_options: Mapping[str, Any] | None = None,
     ):
         limit = int(model.config.get_text_config(decoder=True).max_position_embeddings)
         self.name = name
         self.context = min(limit, DEFAULT_CONTEXT if context is None else context)
         self.tokenizer = tokenizer
         self.stop_tokens = stop_tokens_of(model) if stop_tokens is None else tuple(stop_tokens)
-        self.generator = Generator(model, self.context, backend)
+        self.generator = Generator(model, self.context, backend, compile_options=compile_options)
         self.steps = steps
 
     @property

@@ -18,26 +18,36 @@ from vkinductor.llm.errors import ModelFormatError, ModelNotFoundError, UnknownO
 from vkinductor.llm.gguf_file import GGUFFile
 from vkinductor.llm.quantized import Embedding, QuantizedEmbedding, QuantizedLinear
 
+# The option of the backend.
+INT8_ACTIVATIONS = "int8_activations"
+
 # Keys of the tokens that end a text.
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
 def load_gguf(
-    path: str | os.PathLike[str], device: str | torch.device = "vulkan", dtype: torch.dtype = torch.float16
+    path: str | os.PathLike[str],
+    device: str | torch.device = "vulkan",
+    dtype: torch.dtype = torch.float16,
+    *,
+    int8_activations: bool = False,
 ) -> Decoder:
     """The language model in the GGUF file `path` on `device`, in evaluation mode.
 
     Weights in block formats stay as they are in the file (uint8 rows); those that are floats, and all activations, get
-    `dtype`. On the CPU packed weights are the mapped file itself. Raises ModelNotFoundError, ModelFormatError for a
-    file that is damaged or whose tensors do not fit together, UnsupportedModelError for an architecture or a format
-    that is not in the tables (architectures.py, device/quantized.py).
+    `dtype`. On the CPU packed weights are the mapped file itself. `int8_activations`: what the driver compiles of it
+    has rows in 8 bits where few of them meet packed weights (docs/int8-activations.md). Raises ModelNotFoundError,
+    ModelFormatError for a file that is damaged or whose tensors do not fit together, UnsupportedModelError for an
+    architecture or a format that is not in the tables (architectures.py, device/quantized.py).
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise ModelNotFoundError(f"no such model: {path} (expected a GGUF file)")
     if not dtype.is_floating_point:
         raise UnknownOptionError(f"activations in {dtype} are not supported: choose a floating dtype")
-    return decoder(GGUFFile(path), torch.device(device), dtype)
+    model = decoder(GGUFFile(path), torch.device(device), dtype)
+    model.compile_options = {INT8_ACTIVATIONS: True} if int8_activations else {}
+    return model
 
 
 def decoder(file: GGUFFile, device: torch.device, dtype: torch.dtype) -> Decoder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -18,36 +17,19 @@ from vkinductor.device.fused_linear import DENSE
 from vkinductor.runtime import context
 
 from ..compat import size_hint
+from ..quantized import staged
 from ..quantized.formats import packing
 from ..quantized.operands import rows_of_blocks
+from ..quantized.problem import Problem, parts_of
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
-from ..types import glsl_type, literal
-from .kinds import Kind, kind_of, loads
-from .tiles import MOST_ROWS, FusedTile, tile_of
+from ..types import literal
+from ..wide_loads import loads
+from .kinds import Kind, kind_of
+from .tiles import MOST_ROWS, FusedTile, is_forced, tile_of
 
 aten = torch.ops.aten
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The operator, its operands in memory by their positions among a node's inputs: x is the first, then weights.
-
-    ``pitches``: elements from a row to the next of each of those.
-    """
-
-    formats: tuple[int, ...]
-    sizes: tuple[int, ...]
-    biases: tuple[int | None, ...]
-    gate: str
-    norm: str
-    eps: float
-    gain: int | None
-    shift: int | None
-    plus_one: bool
-    k: int
-    pitches: tuple[int, ...]
 
 
 def fused_linear(
@@ -81,9 +63,10 @@ def fused_linear(
     )  # fmt: skip
     info, m = context.get().info, size_hint(size[0])
     tm = min(MOST_ROWS, 1 << (m - 1).bit_length() if not isinstance(size[0], (int, sympy.Integer)) else m)
-    kinds = _kinds(inputs, problem)
-    chunks = min(k // kind.chunk.weights for kind in kinds)
-    plan = functools.partial(_plan, tile=tile_of(info, tm, sizes, chunks, bool(gate)), problem=problem, tm=tm)
+    plan: Any = None if is_forced() else staged.plan_of(info, inputs, problem, size[0])
+    if plan is None:
+        chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
+        plan = functools.partial(_plan, tile=tile_of(info, tm, sizes, chunks, bool(gate)), problem=problem, tm=tm)
     layout = FixedLayout(x.get_device_or_error(), dtype, size, FlexibleLayout.contiguous_strides(size))
     return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="fused_linear"))
 
@@ -133,7 +116,7 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
     gain, shift = (None if p is None else kernel.inputs[p] for p in (problem.gain, problem.shift))
     rows = kernel.node.get_size()[0]
     per_group = tile.threads // tile.lanes * tile.rows
-    parts, tiles = _parts(kernel, problem, per_group)
+    parts, groups = parts_of(kernel, problem, per_group)
     cluster, sweep = tile.cluster(info), loads(x)
     kinds = _kinds(kernel.inputs, problem)
     values = {
@@ -147,7 +130,7 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
         "k": problem.k,
         "one_over_k": literal(1 / problem.k, torch.float32),
         "columns": problem.sizes[0] if problem.gate else sum(problem.sizes),
-        "tiles": tiles,
+        "tiles": groups,
         "parts": parts,
         "gate": problem.gate,
         "norm": problem.norm,
@@ -167,33 +150,4 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
         "cluster": cluster,
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
     }
-    return "fused_linear.glsl.jinja", values, tiles * ceildiv(rows, tm)
-
-
-def _parts(kernel: VulkanTemplateKernel, problem: Problem, per_group: int) -> tuple[list[dict[str, Any]], int]:
-    """Each weight for the template (where it lies, its first workgroup and column), and the number of workgroups."""
-    parts: list[dict[str, Any]] = []
-    first = column = 0
-    for i, (n, bias) in enumerate(zip(problem.sizes, problem.biases, strict=True)):
-        weight = kernel.inputs[1 + i]
-        parts.append(
-            {
-                "number": i,
-                "n": n,
-                "first": first,
-                "column": column,
-                "address": kernel.address(1 + i),
-                "pitch": problem.pitches[1 + i] * weight.get_dtype().itemsize,
-                "bias": None if bias is None else _element(kernel, bias),
-            }
-        )
-        if not problem.gate or i == 0:
-            first += -(-n // per_group)
-            column += n
-    return parts, first
-
-
-def _element(kernel: VulkanTemplateKernel, position: int) -> Any:
-    entry, address = glsl_type(kernel.inputs[position].get_dtype()), kernel.address(position)
-    load = entry.load.format(f"{entry.buffer}({address} + uint64_t(uint({{}})) * {entry.nbytes}ul).d[0]")
-    return load.format
+    return "fused_linear.glsl.jinja", values, groups * ceildiv(rows, tm)

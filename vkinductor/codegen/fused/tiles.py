@@ -45,6 +45,11 @@ def forced(tile: FusedTile) -> Iterator[None]:
         _forced.reset(token)
 
 
+def is_forced() -> bool:
+    """Whether a tile is forced here."""
+    return _forced.get() is not None
+
+
 def tile_of(info: DeviceInfo, m: int, sizes: Sequence[int], chunks: int, gated: bool) -> FusedTile:
     """The tile for ``m`` rows of x and weights of ``sizes`` rows of (the fewest) ``chunks``."""
     tile = _forced.get()

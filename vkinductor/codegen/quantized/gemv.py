@@ -88,6 +88,11 @@ def forced(tile: QuantizedTile) -> Iterator[None]:
         _forced.reset(token)
 
 
+def is_forced() -> bool:
+    """Whether a tile is forced here."""
+    return _forced.get() is not None
+
+
 def serves(x: TensorBox) -> bool:
     """Whether rows ``x`` [m, k] are few and of a dtype that these kernels have."""
     rows = x.get_size()[0]

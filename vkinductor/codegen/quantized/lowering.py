@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import sympy
 import torch
 from torch._inductor import lowering
 from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
@@ -16,9 +17,10 @@ from vkinductor.runtime import context
 
 from .. import gemm
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
-from . import gemv, lanes
+from . import gemv, lanes, staged
 from .formats import UNIT, Packing, packing
 from .operands import address, flat, rows_of_blocks
+from .problem import Problem
 
 aten = torch.ops.aten
 
@@ -71,6 +73,22 @@ def _shaped(x: TensorBox, size: list[Any]) -> TensorBox:
     return x if len(size) == 2 else lowering.lowerings[aten.view.default](x, size)
 
 
+def _few_rows(x: Any, weights: Any, entry: Packing, dtype: torch.dtype) -> TensorBox:
+    """x [m, K] times rows of blocks, both in memory, in ``dtype``."""
+    info, k = context.get().info, V.graph.sizevars.simplify(x.get_size()[1])
+    pitches = [V.graph.sizevars.simplify(i.get_layout().stride[0]) for i in (x, weights)]
+    fixed = (k, weights.get_size()[0], *pitches)
+    known = all(isinstance(size, (int, sympy.Integer)) for size in fixed)
+    if known and x.get_layout().stride[1] == 1 and not gemv.is_forced():
+        problem = Problem.alone(entry.format.number, *map(int, fixed))
+        plan = staged.plan_of(info, [x, weights], problem, x.get_size()[0])
+        if plan is not None:
+            size = [x.get_size()[0], weights.get_size()[0]]
+            layout = FixedLayout(x.get_device(), dtype, size, FlexibleLayout.contiguous_strides(size))
+            return TensorBox.create(VulkanTemplateBuffer(layout, [x, weights], plan, name="quantized_linear"))
+    return gemv.product(info, x, weights, entry, dtype)
+
+
 def quantized_linear(x: TensorBox, packed: TensorBox, format: int, bias: TensorBox | None = None) -> TensorBox:
     """vkinductor.quantized_linear: x [..., K] times packed weights [N, bytes of K], and a bias [N].
 
@@ -86,7 +104,7 @@ def quantized_linear(x: TensorBox, packed: TensorBox, format: int, bias: TensorB
     if empty:
         product = lowering.full([rows.get_size()[0], size[-1]], 0, dtype=wide, device=x.get_device())
     elif gemv.serves(rows):
-        product = gemv.product(context.get().info, laid_out(rows), rows_of_blocks(packed, entry), entry, wide)
+        product = _few_rows(laid_out(rows), rows_of_blocks(packed, entry), entry, wide)
     else:
         weights = dequantize(packed, format, rows.get_dtype())
         transposed = lowering.lowerings[aten.permute.default](weights, [1, 0])
