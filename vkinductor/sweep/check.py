@@ -136,7 +136,6 @@ def _run_each(count: int, function: Callable[..., Any], operands: list[list[Any]
     leaves = [[x.detach().requires_grad_() for x in own[:count]] for own in operands]
     results = function([[*leaf, *own[count:]] for leaf, own in zip(leaves, operands, strict=True)])
     upstream = [torch.linspace(-1, 1, r.numel(), dtype=torch.float64).view(r.shape) for r in results]
-    found = torch.autograd.grad(
-        results, [x for own in leaves for x in own], [u.to(r.dtype).to(r.device) for u, r in zip(upstream, results, strict=True)]
-    )  # fmt: skip
+    given = [u.to(r.dtype).to(r.device) for u, r in zip(upstream, results, strict=True)]
+    found = torch.autograd.grad(results, [x for own in leaves for x in own], given)
     return [[r.detach(), *found[i * count : (i + 1) * count]] for i, r in enumerate(results)]

@@ -1,4 +1,4 @@
-"""Sizes to try: every length of a range about equally often, and those next to the edges of tiles."""
+"""Sizes to try: every length of a range before any a second time, and those next to the edges of tiles."""
 
 from __future__ import annotations
 
@@ -8,38 +8,35 @@ from dataclasses import dataclass
 
 Sizes = Mapping[str, int]
 
-# Multiples of this add up, modulo 1, to points that lie evenly whatever their number (Weyl; the golden ratio).
-_GOLDEN = 0.6180339887498949
-
 
 @dataclass(frozen=True)
 class Span:
-    """Sizes of one dimension: ``low`` to ``high``, all multiples of ``step``, and those next to ``edges``."""
+    """Sizes of one dimension: ``low`` to ``high``, and those next to ``edges``, which may lie beyond."""
 
     low: int = 1
     high: int = 130
     edges: tuple[int, ...] = ()
-    step: int = 1
 
     def at_edges(self) -> list[int]:
-        """Those next to edges, in order; edges beyond ``high`` too."""
-        found = {e + d * self.step for e in self.edges for d in (-1, 0, 1)}
-        return sorted(size for size in found if size >= self.low and size % self.step == 0)
-
-    def at(self, place: float) -> int:
-        """The size at a ``place`` in [0, 1)."""
-        return self.low + int(place * ((self.high - self.low) // self.step + 1)) * self.step
+        """Those next to edges, in order."""
+        return sorted({e + d for e in self.edges for d in (-1, 0, 1) if e + d >= self.low})
 
 
 def sample(spans: Mapping[str, Span], seed: int) -> Iterator[dict[str, int]]:
-    """Sizes for each dimension, without end: by turns evenly spread ones, edges, and both mixed."""
+    """Sizes for each dimension, without end: by turns from the whole range, at edges, and either for each."""
     rng = random.Random(seed)
-    starts = {name: rng.random() for name in spans}
+    lengths = {name: _shuffled(span, rng) for name, span in spans.items()}
     edges = {name: span.at_edges() for name, span in spans.items()}
-    for turn in range(1 << 30):
-        found = {}
-        for place, (name, span) in enumerate(spans.items()):
-            spread = span.at((starts[name] + turn * (_GOLDEN + 0.1307 * place)) % 1.0)
-            share = (0.0, 1.0, 0.5)[turn % 3]
-            found[name] = rng.choice(edges[name]) if edges[name] and rng.random() < share else spread
-        yield found
+    turn = 0
+    while True:
+        share = (0.0, 1.0, 0.5)[turn % 3]
+        yield {
+            name: rng.choice(edges[name]) if edges[name] and rng.random() < share else next(lengths[name])
+            for name in spans
+        }
+        turn += 1
+
+
+def _shuffled(span: Span, rng: random.Random) -> Iterator[int]:
+    while True:
+        yield from rng.sample(range(span.low, span.high + 1), span.high - span.low + 1)

@@ -1,4 +1,4 @@
-"""Attention: forward and backward on every template, few queries against pieces of keys, a decode step, FlexAttention."""
+"""Attention: forward and backward on every template, few queries against pieces of keys, FlexAttention."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ def _forward(
     if not _fits(kernel, dtype, widths, layout):
         return None
     return Program(
-        _sdpa(mask), _operands(dtype, widths, share, mask, layout), judged(_reference(mask), _forward_bound(dtype, mask)),
+        _sdpa(mask), _operands(dtype, widths, share, mask, layout),
+        judged(_reference(mask), _forward_bound(dtype, mask)),
         spans or {"queries": Span(edges=(16, 32, 64)), "keys": Span(edges=(16, 32, 64))},
         lambda: _whole(kernel), dynamic=sizes == "vary", together=2,
     )  # fmt: skip
@@ -170,7 +171,8 @@ def _few_axes(info: DeviceInfo) -> Axes:
     tiles: list[Any] = [DecodeTile(32, 1), DecodeTile(64, 2), DecodeTile(32, 1, 4), DecodeTile(64, 2, 2)]
     tiles += [MatrixTile(2, 16, 64, emulated=8), MatrixTile(1, 32, 128, emulated=8), MatrixTile(3, 16, 48, emulated=8)]
     kernels = {str(tile): {"attention_decode": tile} for tile in tiles}
-    return {**_common({_plain(n): k for n, k in kernels.items()}, info), "queries": {"1": Span(1, 1), "2-8": Span(2, 8)}}
+    common = _common({_plain(n): k for n, k in kernels.items()}, info)
+    return {**common, "queries": {"1": Span(1, 1), "2-8": Span(2, 8)}}
 
 
 def _plain(text: str) -> str:
@@ -222,8 +224,9 @@ def _gradient_bound(dtype: torch.dtype, kind: str) -> Callable[..., Any]:
 
 
 def _backward(
-    kernel: Mapping[str, Any], dtype: torch.dtype, widths: tuple[int, int], share: int, mask: str, layout: str, sizes: str
-) -> Program | None:
+    kernel: Mapping[str, Any], dtype: torch.dtype, widths: tuple[int, int], share: int, mask: str, layout: str,
+    sizes: str,
+) -> Program | None:  # fmt: skip
     if not _fits(kernel, dtype, widths, layout):
         return None
     reference = _reference(mask)
@@ -286,7 +289,7 @@ def _flex(score: str, dtype: torch.dtype, share: int, tile: int, layout: str, gr
         off = float(_off(dtype, 130, weights(*(x.detach() for x in wide[:2]))[1]).max()) + 4 * rounding(dtype)
         return [*forward(wide, wants), *(4 * off * w.abs().max() for w in wants[1:])]
 
-    judge = judged(lambda *wide: gradients(3, reference, wide) if gradient else reference(*wide), both if gradient else forward)
+    judge = judged(lambda *wide: gradients(3, reference, wide), both) if gradient else judged(reference, forward)
     return Program(
         function, _operands(dtype, (16, 16), share, "none", layout), judge,
         {"queries": Span(1, 80, edges=(16,)), "keys": Span(20, 80, edges=(32,))},

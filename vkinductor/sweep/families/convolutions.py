@@ -53,9 +53,9 @@ def _context(tile: Tile | None, products: bool, parts: int) -> Iterator[None]:
         if tile is not None and products:
             stack.enter_context(forced(tile))
         elif tile is not None:
-            stack.enter_context(mock.patch.object(implicit_gemm, "choose", lambda *a, **k: tile))
+            stack.enter_context(mock.patch.object(implicit_gemm, "choose", return_value=tile))
         if parts:
-            stack.enter_context(mock.patch.object(convolution, "parts", lambda *a: parts))
+            stack.enter_context(mock.patch.object(convolution, "parts", return_value=parts))
         yield
 
 

@@ -79,7 +79,8 @@ def _eights(tile: Any, a: str, b: str, form: str, epilogue: str, sizes: str) -> 
 
 def _eights_axes(info: DeviceInfo) -> Axes:
     tiles: list[Tile] = [
-        PackedSubgroupTile(16, 32, 32, 16, 16, (8, 8, 16), emulated=8), WorkgroupTile(16, 32, 16, threads=64, emulated=1),
+        PackedSubgroupTile(16, 32, 32, 16, 16, (8, 8, 16), emulated=8),
+        WorkgroupTile(16, 32, 16, threads=64, emulated=1),
         PackedTile(16, 32, 32, 4, 4), PackedTile(16, 32, 16, 4, 4, dot=False), TiledTile(4, 2, 16, 32, 16),
         DirectTile(4, 4, 1, 8),
     ]  # fmt: skip

@@ -42,16 +42,21 @@ def _layers(
         m, n = sizes["m"], sizes["n"]
         k = sizes["k"] if entry is None else sizes["k"] * entry.elements
         second = n if gate else sizes["p"]
-        made = [torch.randn(r, k, generator=g).mul(k**-0.5).to(dtype) if entry is None else blocks(entry, r, sizes["k"], g)
-                for r in (n, second)]  # fmt: skip
+
+        def weight(rows: int) -> torch.Tensor:
+            if entry is not None:
+                return blocks(entry, rows, sizes["k"], g)
+            return torch.randn(rows, k, generator=g).mul(k**-0.5).to(dtype)
+
+        made = [weight(rows) for rows in (n, second)]
         ones = [torch.randn(size, generator=g).to(dtype) for size in (k, k, n, second)]
         offset = 3.0 if norm == "layer" else 0.0
         return [LAYOUTS[x]((torch.randn(m, k, generator=g) + offset).to(dtype)), *made, *ones]
 
     def function(x: Any, v: Any, w: Any, gain: Any, shift: Any, b: Any, c: Any) -> Any:
         return fused_linear(
-            x, [v, w], [number, number], [b, c] if bias else [None, None], gate=gate, norm=norm, eps=_EPS if norm else 0.0,
-            gain=gain if norm else None, shift=shift if norm == "layer" else None,
+            x, [v, w], [number, number], [b, c] if bias else [None, None], gate=gate, norm=norm,
+            eps=_EPS if norm else 0.0, gain=gain if norm else None, shift=shift if norm == "layer" else None,
         )  # fmt: skip
 
     def dense(w: Any) -> torch.Tensor:

@@ -34,9 +34,16 @@ CHAINS = {
     "copy": Chain(lambda x, y, r: (x.clone(), x.mT.contiguous(), x.permute(1, 2, 0).contiguous())),
     "flip and concatenate": Chain(lambda x, y, r: (torch.cat([x, y.flip(-1)], -1), torch.cat([x, y], 1))),
     "sigmoid": Chain(lambda x, y, r: x.sigmoid() * y, lambda x, y, r: 4 * y.abs()),
-    "exp and log": Chain(lambda x, y, r: (x.exp() + y.abs()).log(), lambda x, y, r: 4 + 4 * x.abs() + 4 * (x.exp() + y.abs()).log().abs()),
+    "exp and log": Chain(
+        lambda x, y, r: (x.exp() + y.abs()).log(),
+        lambda x, y, r: 4 + 4 * x.abs() + 4 * (x.exp() + y.abs()).log().abs(),
+    ),
     "rows of a row": Chain(lambda x, y, r: (x + r, r.expand(x.shape).contiguous()), None),
-    "to others": Chain(lambda x, y, r: (x.half().double(), y.bfloat16().float(), (x * 8).to(torch.int32), (y > 0), (r * 8).to(torch.int8))),
+    "to others": Chain(
+        lambda x, y, r: (
+            x.half().double(), y.bfloat16().float(), (x * 8).to(torch.int32), y > 0, (r * 8).to(torch.int8),
+        )
+    ),
 }  # fmt: skip
 _LAYOUTS: dict[str, dict[str, Any]] = {
     "chosen": {},

@@ -80,7 +80,8 @@ def _edges(tile: Tile | None) -> Mapping[str, Span]:
     m = {known["bm"] or known["tm"] or 8}
     n = {known["bn"] or known["tn"] * max(1, known["lanes"]) or 32}
     k = {known["bk"] or max(8, known["lanes"]), 16, 32}
-    return {"m": Span(edges=(*m, 2 * max(m))), "n": Span(edges=(*n, 2 * max(n))), "k": Span(edges=(*k, 2 * max(k), 256))}
+    m, n, k = m | {2 * max(m)}, n | {2 * max(n)}, k | {2 * max(k), 256}
+    return {"m": Span(edges=tuple(m)), "n": Span(edges=tuple(n)), "k": Span(edges=tuple(k))}
 
 
 def product(
@@ -238,7 +239,8 @@ def _gemv_axes(info: DeviceInfo) -> Axes:
             GemvColumnsTile(512, 8, 1, 4), GemvColumnsTile(256, 32, 1, 4),
         ]  # fmt: skip
     found = _axes(labelled(tiles), FLOATS, tuple(LAYOUTS))
-    return {**found, "x": options("first", "second"), "rows": options("one", "few", "many"), "form": options("mm", "bmm")}
+    own = {"x": options("first", "second"), "rows": options("one", "few", "many"), "form": options("mm", "bmm")}
+    return {**found, **own}
 
 
 def _gemv(tile: Any, dtype: torch.dtype, a: str, b: str, x: str, rows: str, **more: Any) -> Program | None:

@@ -23,39 +23,74 @@ from .products import FLOATS, SINGLES, options
 
 @dataclass(frozen=True)
 class Operator:
-    """``f`` of x [rows, columns], another like it, a gain and a shift [columns]; ``bound``: what it may be off by, of
-    these and the dtype's own precision of sums; None: exact."""
+    """``f`` of x [rows, columns], another like it, a gain and a shift [columns]; ``size``: of these, what an error of
+    its sums is relative to; None: it is exact."""
 
     f: Callable[..., Any]
-    bound: Callable[..., Any] | None
+    size: Callable[..., Any] | None
+
+
+def _largest(x: Any) -> Any:
+    """Of each row, kept as a column."""
+    return x.abs().amax(-1, keepdim=True)
 
 
 def _spread(x: torch.Tensor) -> torch.Tensor:
     """How much larger values are than their distance from the mean."""
     away = x.std(-1, keepdim=True, unbiased=False).clamp(min=1e-12)
-    return (x.abs().amax(-1, keepdim=True) + away) / away
+    return (_largest(x) + away) / away
 
 
-def _normed(x: Any, g: Any, b: Any, e: float) -> Any:
-    return e * ((_spread(x) ** 2) * (1 + F.layer_norm(x, x.shape[-1:]).abs()) * g.abs() + b.abs())
+def _rms(x: Any, g: Any) -> Any:
+    return F.rms_norm(x, x.shape[-1:], g, 1e-6)
+
+
+def _layer_size(x: Any, y: Any, g: Any, b: Any) -> Any:
+    return (_spread(x) ** 2) * (1 + F.layer_norm(x, x.shape[-1:]).abs()) * g.abs() + b.abs()
+
+
+def _extremes(x: Any, y: Any, g: Any, b: Any) -> Any:
+    return x.amax(-1), x.amin(0), x.argmax(-1), x.argmin(0), (x > 2).any(-1), (y > 0).all(0)
+
+
+def _log_size(x: Any) -> Any:
+    return 1 + x.log_softmax(-1).abs() + _largest(x)
 
 
 OPERATORS = {
-    "softmax": Operator(lambda x, y, g, b: x.softmax(-1), lambda x, y, g, b, e: e * (1 + x.abs().amax(-1, keepdim=True)) * x.softmax(-1)),
-    "log softmax": Operator(lambda x, y, g, b: x.log_softmax(-1), lambda x, y, g, b, e: e * (1 + x.log_softmax(-1).abs() + x.abs().amax(-1, keepdim=True))),
-    "logsumexp": Operator(lambda x, y, g, b: x.logsumexp(-1), lambda x, y, g, b, e: e * (1 + x.abs().amax(-1))),
-    "layer norm": Operator(lambda x, y, g, b: F.layer_norm(x, x.shape[-1:], g, b), lambda x, y, g, b, e: _normed(x, g, b, e)),
-    "rms norm": Operator(lambda x, y, g, b: F.rms_norm(x, x.shape[-1:], g, 1e-6), lambda x, y, g, b, e: e * (1 + F.rms_norm(x, x.shape[-1:], g, 1e-6).abs())),
-    "residual and rms norm": Operator(lambda x, y, g, b: F.rms_norm(x + y, x.shape[-1:], g, 1e-6), lambda x, y, g, b, e: e * (1 + (x.abs() + y.abs()) * F.rms_norm(torch.ones_like(x), x.shape[-1:], g).abs() * 8)),
-    "sum": Operator(lambda x, y, g, b: (x * y).sum(-1), lambda x, y, g, b, e: e * (x * y).abs().sum(-1)),
-    "mean of columns": Operator(lambda x, y, g, b: (x * 2 + y).mean(0), lambda x, y, g, b, e: e * (x.abs() * 2 + y.abs()).mean(0)),
-    "mean of all": Operator(lambda x, y, g, b: x.mean(), lambda x, y, g, b, e: e * x.abs().mean()),
-    "variance": Operator(lambda x, y, g, b: x.var(-1, unbiased=False), lambda x, y, g, b, e: e * (x.square().mean(-1) + x.var(-1, unbiased=False))),
-    "norm": Operator(lambda x, y, g, b: x.norm(dim=-1), lambda x, y, g, b, e: e * x.norm(dim=-1)),
-    "product": Operator(lambda x, y, g, b: (1 + x / 64).prod(-1), lambda x, y, g, b, e: e * 16 * (1 + x.abs() / 64).prod(-1)),
-    "nll": Operator(lambda x, y, g, b: -x.log_softmax(-1).mul(y).sum(-1), lambda x, y, g, b, e: e * ((x.log_softmax(-1).abs() + x.abs().amax(-1, keepdim=True) + 1) * y.abs()).sum(-1)),
-    "largest": Operator(lambda x, y, g, b: (x.amax(-1), x.amin(0), x.argmax(-1), x.argmin(0), (x > 2).any(-1), (y > 0).all(0)), None),
-}  # fmt: skip
+    "softmax": Operator(
+        lambda x, y, g, b: x.softmax(-1),
+        lambda x, y, g, b: (1 + _largest(x)) * x.softmax(-1),
+    ),
+    "log softmax": Operator(lambda x, y, g, b: x.log_softmax(-1), lambda x, y, g, b: _log_size(x)),
+    "logsumexp": Operator(lambda x, y, g, b: x.logsumexp(-1), lambda x, y, g, b: 1 + x.abs().amax(-1)),
+    "layer norm": Operator(lambda x, y, g, b: F.layer_norm(x, x.shape[-1:], g, b), _layer_size),
+    "rms norm": Operator(lambda x, y, g, b: _rms(x, g), lambda x, y, g, b: 1 + _rms(x, g).abs()),
+    "residual and rms norm": Operator(
+        lambda x, y, g, b: _rms(x + y, g),
+        lambda x, y, g, b: 1 + (x.abs() + y.abs()) * 8 * g.abs(),
+    ),
+    "sum": Operator(lambda x, y, g, b: (x * y).sum(-1), lambda x, y, g, b: (x * y).abs().sum(-1)),
+    "mean of columns": Operator(
+        lambda x, y, g, b: (x * 2 + y).mean(0),
+        lambda x, y, g, b: (x.abs() * 2 + y.abs()).mean(0),
+    ),
+    "mean of all": Operator(lambda x, y, g, b: x.mean(), lambda x, y, g, b: x.abs().mean()),
+    "variance": Operator(
+        lambda x, y, g, b: x.var(-1, unbiased=False),
+        lambda x, y, g, b: x.square().mean(-1) + x.var(-1, unbiased=False),
+    ),
+    "norm": Operator(lambda x, y, g, b: x.norm(dim=-1), lambda x, y, g, b: x.norm(dim=-1)),
+    "product": Operator(
+        lambda x, y, g, b: (1 + x / 64).prod(-1),
+        lambda x, y, g, b: 16 * (1 + x.abs() / 64).prod(-1),
+    ),
+    "nll": Operator(
+        lambda x, y, g, b: -x.log_softmax(-1).mul(y).sum(-1),
+        lambda x, y, g, b: (_log_size(x) * y.abs()).sum(-1),
+    ),
+    "largest": Operator(_extremes, None),
+}
 _WITH_GRADIENTS = ("softmax", "log softmax", "layer norm", "rms norm", "residual and rms norm", "nll", "norm")
 
 _LAYOUTS: dict[str, dict[str, Any]] = {
@@ -70,8 +105,9 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def _program(
-    operator: str, layout: Mapping[str, Any], dtype: torch.dtype, x: str, offset: float, sizes: str, gradient: bool = False
-) -> Program | None:
+    operator: str, layout: Mapping[str, Any], dtype: torch.dtype, x: str, offset: float, sizes: str,
+    gradient: bool = False,
+) -> Program | None:  # fmt: skip
     own = OPERATORS[operator]
     known = {name: value for name, value in layout.items() if not name.startswith("_")}
     # Rows in registers have a length that is known.
@@ -94,9 +130,9 @@ def _program(
         return of_sum(x.shape[-1] + x.shape[0], dtype)
 
     def allowed(wide: Sequence[Any], wants: list[torch.Tensor]) -> list[Any]:
-        assert own.bound is not None
+        assert own.size is not None
         detached = [t.detach() for t in wide]
-        limit = own.bound(*detached, precision(detached[0]))
+        limit = precision(detached[0]) * own.size(*detached)
         if not gradient:
             return [limit]
         # By the largest of a row: gradients of norms and softmax are differences of what is as large.
@@ -112,7 +148,7 @@ def _program(
         "rows": Span(1, 70, edges=(4, 8, 16, 64)),
         "columns": Span(2, 130, edges=tuple(e for e in (8, 16, 32, 64, 128, 256) if e < longest)),
     }
-    judge = exactly(own.f) if own.bound is None else judged(reference, allowed)
+    judge = exactly(own.f) if own.size is None else judged(reference, allowed)
     return Program(
         function, operands, judge, spans, functools.partial(heuristics.override, **known), dynamic=sizes == "vary",
         gradients=int(gradient),
