@@ -164,14 +164,11 @@ def _axes(info: DeviceInfo) -> Axes:
 def _depthwise_axes(info: DeviceInfo) -> Axes:
     common = _axes(info)
     kernel = {"own template": {"tile": None, "products": True, "parts": 0}, "general": common["kernel"]["direct"]}
-    return {**common, "kernel": kernel, "dtype": SINGLES, "groups": options("depthwise"), "w": options("first")}
-
-
-def _depthwise(way: str, **more: Any) -> Program | None:
-    return None if way == "transposed" else _convolution(way=way, **more)
+    own = {"groups": options("depthwise"), "w": options("first"), "way": options("forward", "gradients")}
+    return {**common, "kernel": kernel, "dtype": SINGLES, **own}
 
 
 FAMILIES = (
     Family("convolutions", _axes, _convolution),
-    Family("convolutions, depthwise", _depthwise_axes, _depthwise),
+    Family("convolutions, depthwise", _depthwise_axes, _convolution),
 )

@@ -219,8 +219,6 @@ def _matrices(tile: Any, dtype: torch.dtype, a: str, b: str, **more: Any) -> Pro
     problem = Problem(1, 64, 64, 64, dtype, a_contiguous="k" if contiguous else "", b_contiguous="n")
     if not tile.fits(context.get().info, replace(problem, k=64 * tile.splits)):
         return None
-    if isinstance(tile, WorkgroupTile) and more["form"] in ("relu first", "scaled weights"):
-        return None  # computed by a kernel of its own: nothing else than "mm" then
     return product(tile, dtype, a, b, **more)
 
 

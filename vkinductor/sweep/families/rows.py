@@ -167,13 +167,14 @@ def _axes(info: DeviceInfo) -> Axes:
 
 
 def _gradients(**more: Any) -> Program | None:
-    return None if more["x"] == "expanded" else _program(**more, gradient=True)
+    return _program(**more, gradient=True)
 
 
 def _gradient_axes(info: DeviceInfo) -> Axes:
     sums = {"fewest_with_sums": 1, "lanes": 8, "rows": 2, "sums_of_parts": 160, "reads_dominate": True}
     layouts = {"chosen": {}, "looped": _LAYOUTS["looped"], "rows and columns in one": sums}
-    return {**_axes(info), "operator": options(*_WITH_GRADIENTS), "dtype": SINGLES, "layout": layouts}
+    x = options(*(name for name in LAYOUTS if name != "expanded"))
+    return {**_axes(info), "operator": options(*_WITH_GRADIENTS), "dtype": SINGLES, "layout": layouts, "x": x}
 
 
 def _long(operator: str, dtype: torch.dtype, x: str) -> Program | None:
