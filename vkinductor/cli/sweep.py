@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="show the families' names")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="N", help="time in all (default 600)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="other programs, sizes and numbers for each")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes, each with some families")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1); 0: this one")
     parser.add_argument("--cases", type=int, default=12, metavar="N", help="sizes a program at most")
     parser.add_argument("--repeats", type=int, default=100, metavar="N", help="calls that give the same bits")
     parser.add_argument("--program", metavar="NAME", help="one program only, as a failure names it")
@@ -35,8 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print("\n".join(names))
         return 0
-    workers = max(1, min(arguments.workers, len(names)))
-    share = arguments.seconds / -(-len(names) // workers)
+    workers = max(0, min(arguments.workers, len(names)))
+    share = arguments.seconds / -(-len(names) // max(1, workers))
     order = Order(names, share, arguments.seed, arguments.cases, arguments.repeats)
     found = pool.run(order, workers, lambda line: print(line, flush=True))
     failures = [f"{family.name}: {failure}" for family in found for failure in family.failures]

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .report import Family
-from .worker import Order
+from .worker import Order, sweep
 
 COMMAND = (sys.executable, "-W", "ignore", "-m", "vkinductor.sweep.worker")
 # Beyond its families' time, for starting, and for the last program of each.
@@ -19,9 +19,11 @@ _GRACE = 240.0
 
 
 def run(order: Order, workers: int, say: Callable[[str], None]) -> list[Family]:
-    """Sweep ``order``'s families by so many processes; ``say`` gets a line when there is one."""
+    """Sweep ``order``'s families by so many processes, by this one if 0; ``say`` gets a line when there is one."""
     shares = [order.families[i::workers] for i in range(workers)]
     found: dict[str, Family] = {name: Family(name, order.seed) for name in order.families}
+    if workers == 0:
+        _heard(sweep(order), found, say)
     lock = threading.Lock()
 
     def locked(line: str) -> None:
@@ -45,6 +47,20 @@ def _share(order: Order, families: Sequence[str], found: dict[str, Family], say:
         left = left[left.index(at) + 1 :]
 
 
+def _heard(
+    messages: Iterable[dict[str, Any]], found: dict[str, Family], say: Callable[[str], None]
+) -> tuple[str, str] | None:
+    """Note what a worker says; the family and the program that it was at last."""
+    at, program = None, "its start"
+    for message in messages:
+        at, program = message.get("family", at), message.get("begin", program)
+        for failure in found[at].add(message):
+            say(f"{at}: {failure}")
+        if "end" in message:
+            say(found[at].line())
+    return None if at is None else (at, program)
+
+
 def _worker(order: Order, families: Sequence[str], found: dict[str, Family], say: Callable[[str], None]) -> str | None:
     """The family at which the process died; None where it did not."""
     with tempfile.TemporaryFile("w+") as errors:
@@ -56,14 +72,7 @@ def _worker(order: Order, families: Sequence[str], found: dict[str, Family], say
             assert process.stdout is not None
             json.dump({**vars(order), "families": list(families)}, process.stdin)
             process.stdin.close()
-            at, program = families[0], "before the first program"
-            for line in process.stdout:
-                message: dict[str, Any] = json.loads(line)
-                at, program = message.get("family", at), message.get("begin", program)
-                for failure in found[at].add(message):
-                    say(f"{at}: {failure}")
-                if "end" in message:
-                    say(found[at].line())
+            at, program = _heard(map(json.loads, process.stdout), found, say) or (families[0], "its start")
             if process.wait() == 0:
                 return None
             errors.seek(0)
