@@ -11,11 +11,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .sizes import Sizes
+from .sizes import Sizes, Span
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,8 @@ def sweep(order: Order) -> Iterator[dict[str, Any]]:
         yield {"end": name}
 
 
-def _without_ones(spans: Any) -> Any:
+def _without_ones(spans: Mapping[str, Span]) -> dict[str, Span]:
     """torch compiles sizes of 1 for themselves."""
-    from dataclasses import replace
-
     return {name: replace(span, low=max(2, span.low)) if span.high > 1 else span for name, span in spans.items()}
 
 

@@ -171,7 +171,7 @@ def _few_axes(info: DeviceInfo) -> Axes:
     tiles: list[Any] = [DecodeTile(32, 1), DecodeTile(64, 2), DecodeTile(32, 1, 4), DecodeTile(64, 2, 2)]
     tiles += [MatrixTile(2, 16, 64, emulated=8), MatrixTile(1, 32, 128, emulated=8), MatrixTile(3, 16, 48, emulated=8)]
     kernels = {str(tile): {"attention_decode": tile} for tile in tiles}
-    common = _common({_plain(n): k for n, k in kernels.items()}, info)
+    common = _common({**{_plain(n): k for n, k in kernels.items()}, "chosen": {}}, info)
     return {**common, "queries": {"1": Span(1, 1), "2-8": Span(2, 8)}}
 
 
@@ -182,7 +182,7 @@ def _plain(text: str) -> str:
 
 def _few(queries: Span, **more: Any) -> Program | None:
     keys = Span(1, 130, edges=(32, 64, 128, 256))
-    tile = more["kernel"]["attention_decode"]
+    tile = more["kernel"].get("attention_decode")
     width, width_v = more["widths"]
     wide = 16 // more["dtype"].itemsize
     rows = min(8, more["share"] * queries.high)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -152,7 +151,7 @@ def _kept(tile: Any, dtype: torch.dtype, form: str, layout: str, rows: Span) -> 
         return [rounding(dtype) * wants[0].abs() + of_sum(x.shape[1]) * terms]
 
     spans = {"m": rows, "n": Span(max(17, rows.high), 130), "k": Span(edges=(64, 128, 256))}
-    forced = functools.partial(choose.forced, replace(tile))
+    forced = functools.partial(choose.forced, tile)
     return Program(function, operands, judged(reference, allowed), spans, forced)
 
 

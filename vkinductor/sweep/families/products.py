@@ -17,6 +17,7 @@ from vkinductor.codegen.gemm.cooperative import WORKGROUP, SubgroupTile, Workgro
 from vkinductor.codegen.gemm.problem import Problem
 from vkinductor.codegen.gemm.skinny import GemvColumnsTile, GemvTile
 from vkinductor.codegen.gemm.tiles import REGISTER, TILED, BlockTile, DirectTile, RegisterTile, Tile, TiledTile
+from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..errors import judged, of_sum, rounding
@@ -213,8 +214,6 @@ def _workgroup(info: DeviceInfo) -> Axes:
 
 def _matrices(tile: Any, dtype: torch.dtype, a: str, b: str, **more: Any) -> Program | None:
     """Those of the device want one contiguous dimension, and bfloat16 where it has that."""
-    from vkinductor.runtime import context
-
     contiguous = a in CONTIGUOUS and b in CONTIGUOUS
     problem = Problem(1, 64, 64, 64, dtype, a_contiguous="k" if contiguous else "", b_contiguous="n")
     if not tile.fits(context.get().info, replace(problem, k=64 * tile.splits)):
@@ -254,8 +253,6 @@ def _gemv(tile: Any, dtype: torch.dtype, a: str, b: str, x: str, rows: str, **mo
     problem = Problem(1, few.high, 64, 64, dtype, b_contiguous=along or "", b_width=16 // dtype.itemsize)
     if x == "second":
         problem = Problem(1, 64, few.high, 64, dtype, a_contiguous=along, a_width=16 // dtype.itemsize)
-    from vkinductor.runtime import context
-
     if isinstance(tile, GemvColumnsTile) != (along in ("n", "m")) or not tile.fits(context.get().info, problem):
         return None
     round_, outputs = tile.lanes * 4, 4 * tile.lanes
