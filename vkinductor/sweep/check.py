@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._inductor import config
+from torch.fx.experimental import _config
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 import vkinductor
@@ -93,6 +94,9 @@ def _brief(error: BaseException) -> str:
     return f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
 
 
+symbols: Any = _config  # its functions are put there when it is imported
+
+
 @contextlib.contextmanager
 def _compiled(program: Program, together: int) -> Iterator[Callable[..., Any]]:
     """What takes the operands of ``together`` sizes and gives the results of each, on the CPU."""
@@ -101,10 +105,10 @@ def _compiled(program: Program, together: int) -> Iterator[Callable[..., Any]]:
     def whole(operands: list[list[Any]]) -> list[Any]:
         return [program.function(*own) for own in operands]
 
-    options = torch.compile(whole, backend="vulkan", fullgraph=True, dynamic=program.dynamic)
+    compiled = torch.compile(whole, backend="vulkan", fullgraph=True, dynamic=program.dynamic)
 
     def run(operands: list[list[Any]]) -> list[Any]:
-        results = _run(program, options, [to_device(own) for own in operands])
+        results = _run(program, compiled, [to_device(own) for own in operands])
         return [tree_map_only(torch.Tensor, lambda t: t.detach().cpu(), r) for r in results]
 
     with (
@@ -112,7 +116,7 @@ def _compiled(program: Program, together: int) -> Iterator[Callable[..., Any]]:
         program.context(),
         # Tiles that are forced are not part of the caches' keys. Sizes that are equal at first need not stay so.
         config.patch(force_disable_caches=True),
-        torch.fx.experimental._config.patch(use_duck_shape=False),
+        symbols.patch(use_duck_shape=False),
         torch._dynamo.config.patch(recompile_limit=200, accumulated_recompile_limit=1000),
         torch.autograd.set_multithreading_enabled(False),
     ):

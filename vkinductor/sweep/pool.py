@@ -51,14 +51,14 @@ def _heard(
     messages: Iterable[dict[str, Any]], found: dict[str, Family], say: Callable[[str], None]
 ) -> tuple[str, str] | None:
     """Note what a worker says; the family and the program that it was at last."""
-    at, program = None, "its start"
+    at, program = "", "its start"
     for message in messages:
         at, program = message.get("family", at), message.get("begin", program)
         for failure in found[at].add(message):
             say(f"{at}: {failure}")
         if "end" in message:
             say(found[at].line())
-    return None if at is None else (at, program)
+    return (at, program) if at else None
 
 
 def _worker(order: Order, families: Sequence[str], found: dict[str, Family], say: Callable[[str], None]) -> str | None:

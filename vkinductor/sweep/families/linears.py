@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,7 +87,14 @@ def _layers(
 
     k = Span(2, 130, edges=(16, 32, 64, 128)) if entry is None else Span(1, 5 if entry.elements == 32 else 2)
     spans = {"m": rows, "n": Span(1, 60), "p": Span(1, 40), "k": k}
-    return Program(function, operands, judged(reference, allowed), spans, functools.partial(forced, tile), together=3)
+    return Program(
+        function,
+        operands,
+        judged(reference, allowed),
+        spans,
+        lambda: contextlib.nullcontext() if tile is None else forced(tile),
+        together=3,
+    )
 
 
 def _axes(info: DeviceInfo) -> Axes:

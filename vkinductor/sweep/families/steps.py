@@ -58,9 +58,9 @@ def _step(
         return out, arguments[3], arguments[4]
 
     def judge(operands: Sequence[Any], got: Any) -> float:
-        own = [x.clone() if isinstance(x, torch.Tensor) else x for x in operands]
-        wide = doubled(own)
-        want = attention_step_composed(*wide, scale, **named)
+        wide = doubled([x.clone() if isinstance(x, torch.Tensor) else x for x in operands])
+        arguments: Any = [*wide, scale]
+        want = attention_step_composed(*arguments, **named)
         # Rows of q and k are rounded after norms and rotary; weights of keys sum up to one.
         size = operands[4].double().abs().amax() + operands[2].double().abs().amax()
         dot = float(wide[0].norm(dim=-1).max() * wide[3].norm(dim=-1).max() * scale)
