@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "llm": {"runtime", "device", "_api", "backend"},
     "serve": {"runtime", "llm"},
     "conformance": {"runtime", "_api", "backend"},
-    "cli": {"runtime", "device", "codegen", "_api", "backend", "llm", "serve", "conformance", "operators"},
+    "sweep": {"runtime", "device", "codegen", "_api", "backend"},
+    "cli": {"runtime", "device", "codegen", "_api", "backend", "llm", "serve", "conformance", "operators", "sweep"},
     "__main__": {"cli"},
     "__init__": {"runtime", "_api"},
 }

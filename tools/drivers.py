@@ -34,6 +34,8 @@ FILES = tuple(
     )
 )  # fmt: skip
 
+SWEEP = "sweep over kernels"
+
 
 @dataclass(frozen=True)
 class Driver:
@@ -111,8 +113,9 @@ def command(driver: Driver, root: Path) -> list[str]:
     return [str(root / LOADER), "--library-path", path, "--argv0", sys.executable, sys.executable]
 
 
-def run(name: str, files: Sequence[str], cache: Path, limit: float) -> dict[str, str]:
-    """What became of each file on driver ``name``: passed/failed/skipped, or why it did not run."""
+def run(name: str, files: Sequence[str], cache: Path, limit: float, sweep: float) -> dict[str, str]:
+    """What became of each file on driver ``name``: passed/failed/skipped, or why it did not run. ``sweep``: seconds of
+    the sweep over kernels, whose status is in its place."""
     driver, folder = DRIVERS[name], cache / name.lower().replace(" ", "-")
     root = unpacked(driver, folder)
     manifest = folder / "icd.json"
@@ -135,8 +138,16 @@ def run(name: str, files: Sequence[str], cache: Path, limit: float) -> dict[str,
     said = [line for line in lines if "lacks" in line] or lines[-1:] or ["no output"]
     print(f"{name}: {said[0]}", flush=True)
     if probe.returncode:
-        return dict.fromkeys(files, "-")
+        return dict.fromkeys([*files, SWEEP], "-")
     results = {}
+    if sweep:
+        log = folder / "sweep.log"
+        # In this process: one of its own would begin without the driver's C library.
+        command_line = [*python, "-W", "ignore", "-m", "vkinductor", "sweep", "--workers", "0", "--seconds", str(sweep)]
+        with log.open("w") as out:
+            done = subprocess.run(command_line, env=environment, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+        results[SWEEP] = {0: "1/0/0"}.get(done.returncode, "0/1/0")
+        print(f"  {SWEEP}: {log.read_text().strip().splitlines()[-1]} ({log})", flush=True)
     for file in files:
         log = folder / f"{Path(file).stem}.log"
         try:
@@ -172,11 +183,12 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=DRIVERS, help="a driver (default: all)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "drivers", help="where drivers are unpacked")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds a file may take")
+    parser.add_argument("--sweep", type=float, default=0.0, help="seconds of `python -m vkinductor sweep` before them")
     options = parser.parse_args()
     names = options.only or list(DRIVERS)
-    table = {name: run(name, options.files, options.folder.resolve(), options.limit) for name in names}
+    table = {name: run(name, options.files, options.folder.resolve(), options.limit, options.sweep) for name in names}
     print(f"\n{'passed/failed/skipped':44}" + "".join(f"{name:>16}" for name in names))
-    for file in options.files:
+    for file in [*([SWEEP] if options.sweep else []), *options.files]:
         print(f"{file:44}" + "".join(f"{table[name][file]:>16}" for name in names))
     return any(not re.fullmatch(r"-|\d+/0/\d+", result) for row in table.values() for result in row.values())
 

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("vkinductor.cli.tune", "choose kernels by measuring them on this device, for a program or for problems"),
     "ops": ("vkinductor.cli.ops", "list operators: which run on the device, and why the others do not"),
     "conformance": ("vkinductor.cli.conformance", "check every operator that torch has samples for against the CPU"),
+    "sweep": ("vkinductor.cli.sweep", "check every kernel template on this device over sizes, dtypes and layouts"),
 }
 
 

@@ -1,0 +1,46 @@
+"""`python -m vkinductor sweep`: a family from end to end, one program again, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from vkinductor.cli import main
+
+
+def test_a_family_from_end_to_end(capsys):
+    assert (
+        main(["sweep", "--family", "^sorts$", "--seconds", "1", "--cases", "2", "--repeats", "3", "--workers", "0"])
+        == 0
+    )
+    line, last = capsys.readouterr().out.splitlines()
+    assert line.startswith("sorts ")
+    assert line.endswith("3 repeats: ok")
+    assert last.startswith("1 families, ")
+    assert last.endswith("0 failures")
+
+
+def test_one_program(capsys):
+    program = "scans: kind=cumsum, layout=lanes, dtype=float32, dim=rows, x=offset, sizes=fixed"
+    assert main(["sweep", "--program", program, "--sizes", "rows=3,columns=9", "--repeats", "2"]) == 0
+    assert "0 of 2 calls gave other bits" in capsys.readouterr().out
+    assert main(["sweep", "--program", program, "--sizes", "rows=3"]) == 2
+    assert "sizes rows, columns" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--family", "nothing"], "no family matches 'nothing'"),
+        (["--program", "scans: kind=none"], "no such program"),
+        (["--program", "none: kind=none"], "no such program"),
+        (["--program", "scans: kind"], "not the name of a program"),
+    ],
+)
+def test_what_is_refused(arguments, reason, capsys):
+    assert main(["sweep", *arguments]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_families_are_listed(capsys):
+    assert main(["sweep", "--list", "--family", "attention"]) == 0
+    assert "attention, gradients" in capsys.readouterr().out.splitlines()
