@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
-
-# Compile workers would only compete with the tests for the cores; kernels are compiled in this process anyway.
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-
 import torch
 
 import vkinductor

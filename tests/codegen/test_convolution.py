@@ -94,9 +94,8 @@ def test_three_dimensions(transposed: bool) -> None:
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 def test_eager(transposed: bool) -> None:
-    for dims in (1, 2):
-        for f, args in sweep(dims, transposed)[::4]:
-            hold(f, args, run=f)
+    for f, args in [*sweep(1, transposed)[7:8], *sweep(2, transposed)[::4]]:
+        hold(f, args, run=f)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)

