@@ -10,7 +10,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from vkinductor.llm.errors import ModelFormatError, UnsupportedModelError
+import torch
+
+from vkinductor.llm.errors import ModelFormatError, UnknownOptionError, UnsupportedModelError
 from vkinductor.llm.gguf_file import GGUFFile
 
 # Kinds of layers, named as in the configurations of `transformers`.
@@ -47,6 +49,8 @@ class Architecture:
     """Soft caps where the file names none; 0: none."""
     wide_scale_layers: int = 0
     """Models of so many layers scale q by the embedding's width a head instead of the head's width."""
+    halves: bool = True
+    """Whether hidden states stay below 65504, the largest half."""
 
 
 # Differences as in the models' papers and `transformers` configurations; for what files leave out, as in llama.cpp.
@@ -73,6 +77,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         full_every=6,
         local_base=10_000,
         wide_scale_layers=62,  # 27B
+        halves=False,  # 104,000 in the 14th layer of 270M, on a question of 12 tokens
     ),
     "gpt2": Architecture(activation="gelu_tanh", gated=False, layer_norm=True, rotary=False),
 }
@@ -129,6 +134,21 @@ class DecoderConfig:
     def get_text_config(self, decoder: bool = True) -> DecoderConfig:
         """The configuration itself: `transformers` asks models of several parts so."""
         return self
+
+
+def default_dtype(architecture: str) -> torch.dtype:
+    """Of activations: float16, or bfloat16 where they outgrow that. `architecture`: GGUF's name or a ``model_type``."""
+    row = ARCHITECTURES.get(architecture.removesuffix("_text"))
+    return torch.float16 if row is None or row.halves else torch.bfloat16
+
+
+def check_dtype(architecture: str, dtype: torch.dtype) -> None:
+    """Raises UnknownOptionError for activations in float16 that `default_dtype` says are too large for it."""
+    if dtype == torch.float16 != default_dtype(architecture):
+        raise UnknownOptionError(
+            f"hidden states of {architecture} go over 65504, the largest number in float16, so that its tokens would "
+            "mean nothing: choose bfloat16 or float32"
+        )
 
 
 def is_supported(architecture: str) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from vkinductor.llm import readback
+from vkinductor.llm.architectures import check_dtype
 from vkinductor.llm.errors import PromptTooLongError, UnknownOptionError
 from vkinductor.llm.reports import (
     CompileReport,
@@ -69,8 +70,8 @@ class Generator:
     names a `torch.compile` backend, or is None to run eagerly. `compile_options` are the backend's (docs/options.md;
     None: the model's own attribute of that name, if it has one). `in_flight`: chunks of steps at a time (None: two on a
     GPU, which then goes on while tokens are read and used; what ran behind a stop is dropped). Not thread-safe. Raises
-    UnknownOptionError for a batch that is not from 1 to MOST_ROWS and for options without a backend, and
-    UnsupportedModelError (see cache.py).
+    UnknownOptionError for a batch that is not from 1 to MOST_ROWS, for options without a backend and for weights in a
+    dtype that the model's hidden states outgrow, and UnsupportedModelError (see cache.py).
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Generator:
         self.batch = batch
         self.prefill_chunk = prefill_chunk
         self._in_flight = in_flight or (2 if readback.worthwhile(weight.device) else 1)
+        check_dtype(str(getattr(model.config.get_text_config(), "model_type", "")), weight.dtype)
         length = -(-length // CACHE_GRANULE) * CACHE_GRANULE
         self.cache = StaticKVCache(model.config, length, weight.device, weight.dtype, batch)
         self.last: Generation | None = None

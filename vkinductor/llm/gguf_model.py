@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vkinductor.llm.architectures import DecoderConfig, configure
+from vkinductor.llm.architectures import DecoderConfig, check_dtype, configure, default_dtype
 from vkinductor.llm.decoder import Decoder, GenerationConfig
 from vkinductor.llm.errors import ModelFormatError, ModelNotFoundError, UnknownOptionError
 from vkinductor.llm.gguf_file import GGUFFile
@@ -28,24 +28,28 @@ _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 def load_gguf(
     path: str | os.PathLike[str],
     device: str | torch.device = "vulkan",
-    dtype: torch.dtype = torch.float16,
+    dtype: torch.dtype | None = None,
     *,
     int8_activations: bool = False,
 ) -> Decoder:
     """The language model in the GGUF file `path` on `device`, in evaluation mode.
 
     Weights in block formats stay as they are in the file (uint8 rows); those that are floats, and all activations, get
-    `dtype`. On the CPU packed weights are the mapped file itself. `int8_activations`: what the driver compiles of it
-    has rows in 8 bits where few of them meet packed weights (docs/int8-activations.md). Raises ModelNotFoundError,
-    ModelFormatError for a file that is damaged or whose tensors do not fit together, UnsupportedModelError for an
-    architecture or a format that is not in the tables (architectures.py, device/quantized.py).
+    `dtype` (None: float16, or bfloat16 where hidden states outgrow that). On the CPU packed weights are the mapped file
+    itself. `int8_activations`: what the driver compiles of it has rows in 8 bits where few of them meet packed weights
+    (docs/int8-activations.md). Raises ModelNotFoundError, ModelFormatError for a file that is damaged or whose tensors
+    do not fit together, UnsupportedModelError for an architecture or a format that is not in the tables
+    (architectures.py, device/quantized.py), UnknownOptionError for a dtype that is none of floats or too narrow.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise ModelNotFoundError(f"no such model: {path} (expected a GGUF file)")
-    if not dtype.is_floating_point:
+    if dtype is not None and not dtype.is_floating_point:
         raise UnknownOptionError(f"activations in {dtype} are not supported: choose a floating dtype")
-    model = decoder(GGUFFile(path), torch.device(device), dtype)
+    file = GGUFFile(path)
+    if dtype is not None:
+        check_dtype(file.architecture, dtype)
+    model = decoder(file, torch.device(device), dtype or default_dtype(file.architecture))
     model.compile_options = {INT8_ACTIVATIONS: True} if int8_activations else {}
     return model
 
