@@ -5,6 +5,7 @@ A subgroup's are those of VK_KHR_cooperative_matrix, a workgroup's those of VK_N
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -34,6 +35,10 @@ class CooperativeTile(BlockTile):
 
     emulated: int = field(default=0, kw_only=True)
 
+    def streams_on(self, info: DeviceInfo) -> bool:
+        scope = self.emulated or info.features.vulkan_memory_model_device_scope
+        return super().streams_on(info) and bool(scope or not self.streams)
+
 
 @dataclass(frozen=True)
 class SubgroupTile(CooperativeTile):
@@ -41,6 +46,7 @@ class SubgroupTile(CooperativeTile):
 
     template = "matmul_subgroup.glsl.jinja"
     computes = True
+    streaming = True
     sm: int
     sn: int
     shape: tuple[int, int, int] = (16, 16, 16)
@@ -89,6 +95,7 @@ class SubgroupTile(CooperativeTile):
         runs = self.emulated or (info.features.cooperative_matrix and _has_component(info, problem.dtype))
         return bool(
             runs
+            and self.streams_on(info)
             and self.stages(threads, problem)
             and (self.emulated or self.shape in self.shapes(info, problem.dtype))
             and self.sm % cm == 0 == self.sn % cn == self.bk % ck
@@ -109,14 +116,19 @@ class WorkgroupTile(CooperativeTile):
     """Matrices of a workgroup of ``threads``; ``unroll`` steps a pass. ``emulated``: 1."""
 
     template = "matmul_workgroup.glsl.jinja"
+    streaming = True
     threads: int = 256
     unroll: int = 2
+
+    @property
+    def grain(self) -> int:
+        return self.bk * self.unroll
 
     def workgroup(self, info: DeviceInfo) -> int:
         return self.threads
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
-        if problem.dtype not in COMPONENTS:
+        if problem.dtype not in COMPONENTS or not self.streams_on(info):
             return False
         if self.emulated:
             return self.holds(info, 4)
@@ -157,6 +169,7 @@ class WorkgroupTile(CooperativeTile):
         whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
         return {
             **super().values(info, problem),
+            "gathers": os.environ.get("VK_GATHERS", "element"),
             "half_result": component if halves else "",
             "half_storage": glsl_type(problem.dtype).storage,
             "tail": not whole and self.unroll > 1,
