@@ -130,6 +130,8 @@ def plan(
         "wrap": glsl_type(dtype).wrap,
         "n_width": next(width for width in (8, 4, 2, 1) if divides(width, n)),
         "prologues": made,
+        # The functions of an epilogue; those of a prologue have sums to come.
+        "half_results": not any(operands),
         **tile.values(kernel.device_info, problem),
     }
     for name, operand, place in named:
