@@ -15,7 +15,7 @@ import torch
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
-from . import broadcast, integer, skinny
+from . import broadcast, integer, skinny, stream
 from .cooperative import WORKGROUP, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, Tile, TiledTile
@@ -86,7 +86,8 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
     registers = integer.PACKED if eight_bit else REGISTER
     tiles = [*cooperative, *([] if few else [*registers, *TILED])]
     split = [replace(tile, splits=s) for tile in tiles for s in splits(info, problem, tile)]
-    return [*sorted(split, key=lambda tile: estimate(info, problem, tile)), *few]
+    shared = [replace(tile, streams=s) for tile in tiles for s in streams(info, problem, tile)]
+    return [*sorted([*split, *shared], key=lambda tile: estimate(info, problem, tile)), *few]
 
 
 def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
@@ -96,6 +97,19 @@ def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
     groups = tile.groups(1, problem.m, problem.n)
     most = min(16, problem.k // 256, 2 * compute_units(info) // max(groups, 1))
     return tuple(s for s in (1, 2, 3, 4, 6, 8, 12, 16) if s == 1 or s <= most)
+
+
+def streams(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
+    """How many workgroups may share the steps of blocks: as many as run at a time, or of those so many that a block has
+    a whole number, where blocks do not fill a few waves; none has less than four steps."""
+    if not isinstance(tile, BlockTile) or not tile.streaming:
+        return ()
+    blocks, units = tile.groups(problem.batch, problem.m, problem.n), compute_units(info)
+    most = blocks * (problem.k // tile.grain) // 4
+    if blocks % units == 0 or blocks > 8 * units:
+        return ()
+    even = units // blocks * blocks if 2 * blocks <= units else 0
+    return tuple(s for s in dict.fromkeys((units, even)) if 0 < s <= most)
 
 
 def compute_units(info: DeviceInfo) -> int:
@@ -118,11 +132,30 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
     assert isinstance(tile, (BlockTile, TiledTile))
     # Of the multiply-adds that a unit does in a nanosecond.
     rate = (integer.rate(problem, tile) if problem.dtype == torch.int8 else tile.tflops) * 500 / _MEASURED_UNITS
-    waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
+    units = compute_units(info)
+    if isinstance(tile, BlockTile) and tile.streams:
+        return _shared(problem, tile, units, rate)
+    waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / units)
     time = waves * tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + _LAUNCH_NS
     if tile.splits > 1:
         time += _SPLIT_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
     return float(time)
+
+
+# What it takes until the last workgroup of a block knows that it is, and how fast one reads what the others left.
+_JOIN_NS = 3000.0
+_UNIT_BYTES_A_NS = 50.0
+
+
+def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float:
+    """Nanoseconds where ``tile.streams`` workgroups share blocks: equal pieces, then the last of each block alone."""
+    blocks = problem.batch * -(-problem.m // tile.bm) * -(-problem.n // tile.bn)
+    steps, whole = -(-problem.k // tile.grain), stream.whole(blocks, tile.streams)
+    piece = -(-(blocks - whole) * steps // tile.streams)
+    waves = max(1.0, tile.streams / units) * piece / steps + whole / units
+    parts = stream.parts_of_a_block(blocks, tile.streams)
+    joined = _JOIN_NS + (parts + 1) * tile.bm * tile.bn * 4 / _UNIT_BYTES_A_NS if parts > 1 else 0.0
+    return waves * tile.bm * tile.bn * problem.k / rate + joined + _LAUNCH_NS
 
 
 # What the stores of a workgroup's matrix take for an operation on each element of an invocation, and how fast a kernel

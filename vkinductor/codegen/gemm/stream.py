@@ -1,8 +1,8 @@
 """Stream-K: workgroups that share the steps of blocks which do not fill a wave (Osama et al., "Stream-K: Work-centric
 Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023; its hybrid of two tiles).
 
-Of T blocks and G workgroups that share, the last max(T // G - 1, 0) * G blocks are whole waves and have a workgroup each.
-The steps of the first ones, fewer than 2 G, lie in one row, of which each of the G takes an equal piece: the end of a
+Of T blocks and G workgroups that share, the last max(T // G - 1, 0) * G are whole waves and have a workgroup each. The
+steps of the first ones, fewer than 2 G, lie in one row, of which each of the G takes an equal piece: the end of a
 block, whole blocks, the beginning of another. Who has a part of a block leaves it in memory and is counted; the last to
 come adds the parts in the order of their steps and stores. Nobody waits, so no workgroup has to be resident, and the
 result does not depend on who came last. Here are the numbers; the kernels' part is matmul_place.glsl.jinja and

@@ -116,9 +116,9 @@ class BlockTile(Tile):
     """A workgroup computes ``bm`` x ``bn`` in steps of ``bk``, of which whole tiles are brought from memory.
 
     Blocks are counted down ``rows_together`` rows of them before the next column. The sum may be cut into ``splits``.
-    ``streams``: so many workgroups share the steps of those blocks that do not make whole waves of as many, each an equal
-    part, and whoever comes last adds up what a block's workgroups left (Stream-K with its two-tile hybrid; Osama et al.
-    2023); the other blocks have a workgroup each. 0: all have.
+    ``streams``: so many workgroups share the steps of those blocks that do not make whole waves of as many, each an
+    equal part, and whoever comes last adds up what a block's workgroups left (``stream``); the other blocks have a
+    workgroup each. 0: all have.
     """
 
     # Whether the template does so.
