@@ -8,6 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import ceil
 from typing import Any, TypeVar
 
 import torch
@@ -87,7 +88,22 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
     tiles = [*cooperative, *([] if few else [*registers, *TILED])]
     split = [replace(tile, splits=s) for tile in tiles for s in splits(info, problem, tile)]
     shared = [replace(tile, streams=s) for tile in tiles for s in streams(info, problem, tile)]
-    return [*sorted([*split, *shared], key=lambda tile: estimate(info, problem, tile)), *few]
+    return [*_best_first(info, problem, split, shared), *few]
+
+
+def _best_first(info: DeviceInfo, problem: Problem, plain: list[Tile], shared: list[Tile]) -> list[Tile]:
+    """By the model; but the first shares blocks only where that is clearly faster than the others' best on the average
+    of running alone and beside work that fills the last wave, and costs little there."""
+
+    def time(tile: Tile) -> float:
+        return estimate(info, problem, tile)
+
+    plain, shared = (sorted((t for t in tiles if _runs(info, problem, t)), key=time) for tiles in (plain, shared))
+    if not plain or not shared:
+        return plain + shared
+    usual = (time(plain[0]) + estimate(info, problem, plain[0], alone=True)) / 2
+    first = shared[0] if time(shared[0]) < min(_SHARING_GAINS * usual, _SHARING_COSTS * time(plain[0])) else plain[0]
+    return [first, *sorted((t for t in plain + shared if t is not first), key=time)]
 
 
 def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
@@ -127,8 +143,9 @@ _SPLIT_NS = 30_000.0
 _BYTES_A_NS = 2000.0
 
 
-def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
-    """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory."""
+def estimate(info: DeviceInfo, problem: Problem, tile: Tile, alone: bool = False) -> float:
+    """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory.
+    ``alone``: where nothing that does not wait for it fills the last wave."""
     assert isinstance(tile, (BlockTile, TiledTile))
     # Of the multiply-adds that a unit does in a nanosecond.
     rate = (integer.rate(problem, tile) if problem.dtype == torch.int8 else tile.tflops) * 500 / _MEASURED_UNITS
@@ -136,12 +153,16 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
     if isinstance(tile, BlockTile) and tile.streams:
         return _shared(problem, tile, units, rate)
     waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / units)
+    waves = ceil(waves) if alone else waves
     time = waves * tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + _LAUNCH_NS
     if tile.splits > 1:
         time += _SPLIT_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
     return float(time)
 
 
+# On the average at least, and beside other work at most.
+_SHARING_GAINS = 0.95
+_SHARING_COSTS = 1.1
 # What it takes until the last workgroup of a block knows that it is, and how fast one reads what the others left.
 _JOIN_NS = 3000.0
 _UNIT_BYTES_A_NS = 50.0
