@@ -162,15 +162,18 @@ class WorkgroupTile(CooperativeTile):
         )
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
-        # Halves leave in a matrix of halves where there is one, else one by one.
+        # Halves leave in a matrix where there is one of sums, else in one of an operand, else one by one.
         name, component = COMPONENTS[problem.dtype]
         halves = problem.half and (self.emulated or self._listed(info, problem.dtype, name))
+        operands = problem.half and info.features.cooperative_matrix2_conversions and not os.environ.get("VK_OLD_BF")
         steps = ceildiv(problem.k, self.splits * self.bk)
         whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
         return {
             **super().values(info, problem),
             "gathers": os.environ.get("VK_GATHERS", "element"),
-            "half_result": component if halves else "",
+            "half_result": component if halves or operands else "",
+            "half_given": component if halves else "",
+            "leaves_as": "gl_MatrixUseAccumulator" if halves else "gl_MatrixUseA",
             "half_storage": glsl_type(problem.dtype).storage,
             "tail": not whole and self.unroll > 1,
         }
