@@ -154,7 +154,7 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile, alone: bool = False
         return _shared(problem, tile, units, rate)
     waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / units)
     waves = ceil(waves) if alone else waves
-    time = waves * tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + _LAUNCH_NS
+    time = waves * (tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + tile.edges_ns) + _LAUNCH_NS
     if tile.splits > 1:
         time += _SPLIT_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
     return float(time)
@@ -164,8 +164,8 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile, alone: bool = False
 _SHARING_GAINS = 0.95
 _SHARING_COSTS = 1.1
 # What it takes until the last workgroup of a block knows that it is, and how fast one reads what the others left.
-_JOIN_NS = 3000.0
-_UNIT_BYTES_A_NS = 50.0
+_JOIN_NS = 1000.0
+_UNIT_BYTES_A_NS = 100.0
 
 
 def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float:
@@ -176,7 +176,7 @@ def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float
     waves = max(1.0, tile.streams / units) * piece / steps + whole / units
     parts = stream.parts_of_a_block(blocks, tile.streams)
     joined = _JOIN_NS + (parts + 1) * tile.bm * tile.bn * 4 / _UNIT_BYTES_A_NS if parts > 1 else 0.0
-    return waves * tile.bm * tile.bn * problem.k / rate + joined + _LAUNCH_NS
+    return waves * (tile.bm * tile.bn * problem.k / rate + tile.edges_ns) + joined + _LAUNCH_NS
 
 
 # What the stores of a workgroup's matrix take for an operation on each element of an invocation, and how fast a kernel

@@ -5,7 +5,6 @@ A subgroup's are those of VK_KHR_cooperative_matrix, a workgroup's those of VK_N
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -162,18 +161,14 @@ class WorkgroupTile(CooperativeTile):
         )
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
-        # Halves leave in a matrix where there is one of sums, else in one of an operand, else one by one.
+        # Halves leave in a matrix of halves where there is one, else one by one.
         name, component = COMPONENTS[problem.dtype]
         halves = problem.half and (self.emulated or self._listed(info, problem.dtype, name))
-        operands = problem.half and info.features.cooperative_matrix2_conversions and not os.environ.get("VK_OLD_BF")
         steps = ceildiv(problem.k, self.splits * self.bk)
         whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
         return {
             **super().values(info, problem),
-            "gathers": os.environ.get("VK_GATHERS", "element"),
-            "half_result": component if halves or operands else "",
-            "half_given": component if halves else "",
-            "leaves_as": "gl_MatrixUseAccumulator" if halves else "gl_MatrixUseA",
+            "half_result": component if halves else "",
             "half_storage": glsl_type(problem.dtype).storage,
             "tail": not whole and self.unroll > 1,
         }
@@ -222,10 +217,11 @@ SUBGROUP = (
 
 # 256 invocations are what NVIDIA's driver takes at most.
 WORKGROUP = (
-    WorkgroupTile(128, 256, 64, tflops=313),
-    WorkgroupTile(128, 256, 32, tflops=299),
+    WorkgroupTile(128, 256, 64, tflops=313, edges_ns=4000),
+    WorkgroupTile(128, 256, 32, tflops=299, edges_ns=4000),
     WorkgroupTile(256, 128, 64, tflops=122),
     WorkgroupTile(256, 128, 32, tflops=271),
+    WorkgroupTile(128, 128, 64, threads=128, tflops=286),
     WorkgroupTile(128, 128, 64, tflops=274),
     WorkgroupTile(128, 128, 32, tflops=185),
     WorkgroupTile(64, 128, 64, tflops=186),

@@ -146,7 +146,7 @@ def plan(
             values[name] = block_operand(kernel, place, name, tile, problem)
     values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
     if isinstance(tile, BlockTile) and tile.streams:
-        values |= {**stream.values(kernel), "k_whole": divides(tile.grain, k)}
+        values |= stream.values(kernel, tile.grain, k)
     if isinstance(tile, broadcast.BroadcastTile):
         values |= broadcast.values(kernel, tile, problem, k, (_strides(a), _strides(b)))
     if isinstance(tile, DirectTile):

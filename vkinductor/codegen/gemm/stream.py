@@ -18,6 +18,7 @@ import torch
 from torch._inductor import lowering
 from torch.utils._sympy.functions import FloorDiv
 
+from ..alignment import divides
 from ..counters import counters
 from ..template_kernel import VulkanTemplateKernel, realized
 
@@ -46,9 +47,10 @@ def scratch(parts_bytes: int, streams: int, device: torch.device) -> list[Any]:
     return [realized(parts), counters(2 * streams, device)]
 
 
-def values(kernel: VulkanTemplateKernel) -> dict[str, str]:
-    """GLSL of the addresses of both, which are the last inputs."""
+def values(kernel: VulkanTemplateKernel, grain: int, k: Any) -> dict[str, Any]:
+    """What a template knows of both, which are the last inputs, and of steps of ``grain`` terms of ``k``."""
     places = len(kernel.inputs) - 2, len(kernel.inputs) - 1
     for place in places:
         kernel.written.add(kernel.args.input(kernel.inputs[place].get_name()))
-    return dict(zip(("parts_address", "counts_address"), map(kernel.address, places), strict=True))
+    parts, counts = map(kernel.address, places)
+    return {"parts_address": parts, "counts_address": counts, "k_whole": divides(grain, k)}

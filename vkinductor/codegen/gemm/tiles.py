@@ -21,13 +21,16 @@ class Tile:
 
     ``tflops``: with which it fills an H200 (132 units) on products of 2048 to 4096 a side, where it was measured: other
     devices have about these ratios. Products that do not depend on each other overlap there, so that a wave need not be
-    full. ``computes``: whether its template takes operands that are computed while they are loaded.
+    full. ``edges_ns``: what a block's beginning and end take beyond that where nothing overlaps them, for its registers
+    leave no room for a second one. ``computes``: whether its template takes operands that are computed while they are
+    loaded.
     """
 
     template: ClassVar[str]
     computes: ClassVar[bool] = False
     splits: int = dataclasses.field(default=1, kw_only=True)
     tflops: float = dataclasses.field(default=20.0, kw_only=True, compare=False, repr=False)
+    edges_ns: float = dataclasses.field(default=0.0, kw_only=True, compare=False, repr=False)
 
     def workgroup(self, info: DeviceInfo) -> int:
         """Invocations a workgroup."""
