@@ -24,6 +24,7 @@ def card(**changes: Any) -> DeviceInfo:
         info.features, float16=True, shader_bfloat16=True, bfloat16_cooperative_matrix=True, vulkan_memory_model=True,
         cooperative_matrix=True, cooperative_matrix2=True, cooperative_matrix2_flexible_dimensions=True,
         cooperative_matrix2_tensor_addressing=True, cooperative_matrix2_per_element=True, compute_full_subgroups=True,
+        vulkan_memory_model_device_scope=True,
     )  # fmt: skip
     shapes = [
         CooperativeShape(16, n, 16, half, half, "float32", "float32", "subgroup") for half in HALVES for n in (8, 16)

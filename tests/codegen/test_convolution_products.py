@@ -95,9 +95,10 @@ def test_a_network_stays_channels_last() -> None:
     assert count(g, x, w, v) == 3
 
 
-def test_splits() -> None:
+@pytest.mark.parametrize("how", [{"splits": 3}, {"streams": 4}], ids=str)
+def test_parts_of_the_sum(how: dict[str, int]) -> None:
     x, w = image(torch.float16, 1, 64, 5, 5), image(torch.float16, 24, 64, 3, 3)
-    tile = SubgroupTile(16, 32, 16, 16, 16, (8, 8, 8), emulated=8, splits=3)
+    tile = SubgroupTile(16, 32, 16, 16, 16, (8, 8, 8), emulated=8, **how)
     hold(tile, lambda x, w: F.conv2d(x, w, padding=1), x, w)
 
 

@@ -84,7 +84,7 @@ def test_few_blocks_are_cut_along_the_sum() -> None:
 
 
 MEASURED = {
-    (1024, 1024, 1024): (SubgroupTile(128, 128, 64, 64, 64), SubgroupTile(128, 128, 64, 64, 64)),
+    (1024, 1024, 1024): (WorkgroupTile(128, 128, 64, threads=128), SubgroupTile(128, 128, 64, 64, 64)),
     (2048, 2048, 2048): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
     (4096, 4096, 4096): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
     (8192, 8192, 8192): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),

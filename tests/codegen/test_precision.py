@@ -32,6 +32,26 @@ def test_halves_to_halves(dtype):
         same(got, f(x), rtol=2 * torch.finfo(dtype).eps, atol=1e-7 if dtype == torch.float16 else 1e-37)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
+def test_error_functions_of_halves(dtype):
+    """A ratio without exponentials, whose error of 2^-20 the cancellation in GELU shows far below zero."""
+    special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-5, -3.84, 3.9])
+    x = torch.cat([torch.linspace(-9, 9, 4088), special]).to(dtype)
+    for f, atol in ((torch.erf, 1e-7), (F.gelu, 4e-6)):
+        got, code = run(f, x)
+        assert FAST in code
+        same(got, f(x.double()).to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=atol)
+    assert torch.equal(run(torch.erf, x)[0].cpu().signbit(), x.signbit())
+
+
+def test_epilogues_of_products():
+    a, b = (torch.randn(24, 24).half() for _ in range(2))
+    for f, fast in ((lambda a, b: F.gelu(a @ b), True), (lambda a, b: F.gelu((a @ b).float()), False)):
+        got, code = run(f, a, b)
+        assert (FAST in code) == fast
+        same(got, f(a.double(), b.double()).to(got.dtype), rtol=4e-3, atol=4e-3)
+
+
 @pytest.mark.parametrize(
     "f",
     [

@@ -28,7 +28,7 @@ from vkinductor.runtime import context
 from .alignment import divides, vector_width
 from .compat import size_hint
 from .convolution_tiles import Problem, Window, choose_tile
-from .gemm import mm
+from .gemm import mm, stream
 from .gemm import problem as gemm
 from .gemm.cooperative import SubgroupTile
 from .gemm.lower import block_operand, computed
@@ -160,7 +160,7 @@ def _channels_last(x: TensorBox, channels: int, whole: bool = False) -> Any:
 def _plan(
     kernel: VulkanTemplateKernel, tile: SubgroupTile, problem: gemm.Problem, window: Window, sizes: tuple[Any, ...]
 ) -> tuple[str, dict[str, Any], Any]:
-    x, weight = kernel.inputs
+    x, weight = kernel.inputs[:2]
     batch, *space, channels = x.get_size()
     rows, (terms, outputs) = sympy_product([batch, *sizes]), weight.get_size()
     one = V.graph.sizevars.statically_known_equals
@@ -198,5 +198,6 @@ def _plan(
         "prologues": (),
         "a": gathered,
         "b": block_operand(kernel, 1, "b", tile, problem),
+        **(stream.values(kernel, tile.grain, terms) if tile.streams else {}),
     }
     return tile.template, values, tile.groups(1, rows, outputs)

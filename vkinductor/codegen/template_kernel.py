@@ -29,6 +29,7 @@ from .alignment import begins_aligned
 from .compat import mark_value_expressions
 from .kernel import VulkanKernel
 from .ops import as_dtype
+from .precision import half_results
 from .source import KernelText, assemble
 from .types import glsl_type
 from .vectorize import LOAD, Access, scalar, statements, unpacked, wide_load
@@ -299,6 +300,8 @@ class VulkanTemplateKernel(VulkanKernel):
             "given": given,
             "finish": finish,
             "types": glsl_type,
+            "half_results": values.get("half_results", False)
+            and half_results(self.device_info, self.accesses.values(), self.atomic_add_found),
         }
         layout = ArgumentLayout(tuple(fields))
         return assemble(template, layout, self.device_info, context, 1, sorted(self.written), nbytes)

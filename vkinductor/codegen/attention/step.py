@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch._inductor import lowering
 from torch._inductor.ir import FixedLayout, TensorBox
-from torch._inductor.virtualized import V
 
 from vkinductor.codegen import heuristics
 from vkinductor.codegen.alignment import vector_width
 from vkinductor.codegen.compat import size_hint
+from vkinductor.codegen.counters import counters
 from vkinductor.codegen.template_kernel import (
     HALVES,
     VulkanTemplateBuffer,
@@ -29,9 +29,6 @@ from .decode import _address, _number, _width
 from .decode_matrices import distances
 from .problem import Problem, heads_inside, number, strides
 from .step_tiles import Cut, Shape, StepTile, step_tile
-
-# Counters of workgroups that a graph's steps share: each leaves them zero.
-_COUNTERS = 1024
 
 # Floats of other workgroups' parts that an invocation has on their way.
 PARTS_HELD = 64
@@ -95,7 +92,7 @@ def attention_step(
         scratch.append(realized(lowering.empty_strided(parts, None, dtype=torch.float32, device=device)))
         if combines:
             names.append("counters")
-            scratch.append(_counters(pairs * cut.blocks, device))
+            scratch.append(counters(pairs * cut.blocks, device))
     step = Step(
         problem, shape, tile, {name: i for i, name in enumerate(names)}, window, softcap, eps, weight_offset,
         interleaved, combines,
@@ -128,18 +125,6 @@ def _shape(problem: Problem, operands: dict[str, Any]) -> Shape | None:
     if min(wide_k, wide_v) * problem.dtype.itemsize < 4:
         return None
     return Shape(length * (heads // groups), length, problem.width, problem.width_v, wide_k, wide_v)
-
-
-def _counters(count: int, device: torch.device) -> Any:
-    """A buffer of zeros that all steps of the graph use in turn."""
-    graph: Any = V.graph
-    made = getattr(graph, "vkinductor_counters", None)
-    if made is None or count > _COUNTERS:
-        made = lowering.full([max(count, _COUNTERS)], 0, dtype=torch.int32, device=device)
-        made.realize()
-        if count <= _COUNTERS:
-            graph.vkinductor_counters = made
-    return realized(made)
 
 
 def _common(kernel: VulkanTemplateKernel, step: Step) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import ceil
 from typing import Any, TypeVar
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
-from . import broadcast, integer, skinny
+from . import broadcast, integer, skinny, stream
 from .cooperative import WORKGROUP, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, Tile, TiledTile
@@ -86,7 +87,23 @@ def _ordered(info: DeviceInfo, problem: Problem) -> list[Tile]:
     registers = integer.PACKED if eight_bit else REGISTER
     tiles = [*cooperative, *([] if few else [*registers, *TILED])]
     split = [replace(tile, splits=s) for tile in tiles for s in splits(info, problem, tile)]
-    return [*sorted(split, key=lambda tile: estimate(info, problem, tile)), *few]
+    shared = [replace(tile, streams=s) for tile in tiles for s in streams(info, problem, tile)]
+    return [*_best_first(info, problem, split, shared), *few]
+
+
+def _best_first(info: DeviceInfo, problem: Problem, plain: list[Tile], shared: list[Tile]) -> list[Tile]:
+    """By the model; but the first shares blocks only where that is clearly faster than the others' best on the average
+    of running alone and beside work that fills the last wave, and costs little there."""
+
+    def time(tile: Tile) -> float:
+        return estimate(info, problem, tile)
+
+    plain, shared = (sorted((t for t in tiles if _runs(info, problem, t)), key=time) for tiles in (plain, shared))
+    if not plain or not shared:
+        return plain + shared
+    usual = (time(plain[0]) + estimate(info, problem, plain[0], alone=True)) / 2
+    first = shared[0] if time(shared[0]) < min(_SHARING_GAINS * usual, _SHARING_COSTS * time(plain[0])) else plain[0]
+    return [first, *sorted((t for t in plain + shared if t is not first), key=time)]
 
 
 def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
@@ -96,6 +113,19 @@ def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
     groups = tile.groups(1, problem.m, problem.n)
     most = min(16, problem.k // 256, 2 * compute_units(info) // max(groups, 1))
     return tuple(s for s in (1, 2, 3, 4, 6, 8, 12, 16) if s == 1 or s <= most)
+
+
+def streams(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
+    """How many workgroups may share the steps of blocks: as many as run at a time, or of those so many that a block has
+    a whole number, where blocks do not fill a few waves; none has less than four steps."""
+    if not isinstance(tile, BlockTile) or not tile.streaming:
+        return ()
+    blocks, units = tile.groups(problem.batch, problem.m, problem.n), compute_units(info)
+    most = blocks * (problem.k // tile.grain) // 4
+    if blocks % units == 0 or blocks > 8 * units:
+        return ()
+    even = units // blocks * blocks if 2 * blocks <= units else 0
+    return tuple(s for s in dict.fromkeys((units, even)) if 0 < s <= most)
 
 
 def compute_units(info: DeviceInfo) -> int:
@@ -113,16 +143,40 @@ _SPLIT_NS = 30_000.0
 _BYTES_A_NS = 2000.0
 
 
-def estimate(info: DeviceInfo, problem: Problem, tile: Tile) -> float:
-    """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory."""
+def estimate(info: DeviceInfo, problem: Problem, tile: Tile, alone: bool = False) -> float:
+    """Nanoseconds that ``problem`` may take with ``tile``: waves of workgroups, and the parts' way through memory.
+    ``alone``: where nothing that does not wait for it fills the last wave."""
     assert isinstance(tile, (BlockTile, TiledTile))
     # Of the multiply-adds that a unit does in a nanosecond.
     rate = (integer.rate(problem, tile) if problem.dtype == torch.int8 else tile.tflops) * 500 / _MEASURED_UNITS
-    waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
-    time = waves * tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + _LAUNCH_NS
+    units = compute_units(info)
+    if isinstance(tile, BlockTile) and tile.streams:
+        return _shared(problem, tile, units, rate)
+    waves = max(_LEAST_WAVES, tile.groups(problem.batch, problem.m, problem.n) / units)
+    waves = ceil(waves) if alone else waves
+    time = waves * (tile.bm * tile.bn * -(-problem.k // tile.splits) / rate + tile.edges_ns) + _LAUNCH_NS
     if tile.splits > 1:
         time += _SPLIT_NS + tile.splits * problem.m * problem.n * 8 / _BYTES_A_NS
     return float(time)
+
+
+# On the average at least, and beside other work at most.
+_SHARING_GAINS = 0.95
+_SHARING_COSTS = 1.1
+# What it takes until the last workgroup of a block knows that it is, and how fast one reads what the others left.
+_JOIN_NS = 1000.0
+_UNIT_BYTES_A_NS = 100.0
+
+
+def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float:
+    """Nanoseconds where ``tile.streams`` workgroups share blocks: equal pieces, then the last of each block alone."""
+    blocks = problem.batch * -(-problem.m // tile.bm) * -(-problem.n // tile.bn)
+    steps, whole = -(-problem.k // tile.grain), stream.whole(blocks, tile.streams)
+    piece = -(-(blocks - whole) * steps // tile.streams)
+    waves = max(1.0, tile.streams / units) * piece / steps + whole / units
+    parts = stream.parts_of_a_block(blocks, tile.streams)
+    joined = _JOIN_NS + (parts + 1) * tile.bm * tile.bn * 4 / _UNIT_BYTES_A_NS if parts > 1 else 0.0
+    return waves * (tile.bm * tile.bn * problem.k / rate + tile.edges_ns) + joined + _LAUNCH_NS
 
 
 # What the stores of a workgroup's matrix take for an operation on each element of an invocation, and how fast a kernel

@@ -34,6 +34,10 @@ class CooperativeTile(BlockTile):
 
     emulated: int = field(default=0, kw_only=True)
 
+    def streams_on(self, info: DeviceInfo) -> bool:
+        scope = self.emulated or info.features.vulkan_memory_model_device_scope
+        return super().streams_on(info) and bool(scope or not self.streams)
+
 
 @dataclass(frozen=True)
 class SubgroupTile(CooperativeTile):
@@ -41,6 +45,7 @@ class SubgroupTile(CooperativeTile):
 
     template = "matmul_subgroup.glsl.jinja"
     computes = True
+    streaming = True
     sm: int
     sn: int
     shape: tuple[int, int, int] = (16, 16, 16)
@@ -89,6 +94,7 @@ class SubgroupTile(CooperativeTile):
         runs = self.emulated or (info.features.cooperative_matrix and _has_component(info, problem.dtype))
         return bool(
             runs
+            and self.streams_on(info)
             and self.stages(threads, problem)
             and (self.emulated or self.shape in self.shapes(info, problem.dtype))
             and self.sm % cm == 0 == self.sn % cn == self.bk % ck
@@ -109,14 +115,19 @@ class WorkgroupTile(CooperativeTile):
     """Matrices of a workgroup of ``threads``; ``unroll`` steps a pass. ``emulated``: 1."""
 
     template = "matmul_workgroup.glsl.jinja"
+    streaming = True
     threads: int = 256
     unroll: int = 2
+
+    @property
+    def grain(self) -> int:
+        return self.bk * self.unroll
 
     def workgroup(self, info: DeviceInfo) -> int:
         return self.threads
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
-        if problem.dtype not in COMPONENTS:
+        if problem.dtype not in COMPONENTS or not self.streams_on(info):
             return False
         if self.emulated:
             return self.holds(info, 4)
@@ -206,10 +217,11 @@ SUBGROUP = (
 
 # 256 invocations are what NVIDIA's driver takes at most.
 WORKGROUP = (
-    WorkgroupTile(128, 256, 64, tflops=313),
-    WorkgroupTile(128, 256, 32, tflops=299),
+    WorkgroupTile(128, 256, 64, tflops=313, edges_ns=4000),
+    WorkgroupTile(128, 256, 32, tflops=299, edges_ns=4000),
     WorkgroupTile(256, 128, 64, tflops=122),
     WorkgroupTile(256, 128, 32, tflops=271),
+    WorkgroupTile(128, 128, 64, threads=128, tflops=286),
     WorkgroupTile(128, 128, 64, tflops=274),
     WorkgroupTile(128, 128, 32, tflops=185),
     WorkgroupTile(64, 128, 64, tflops=186),

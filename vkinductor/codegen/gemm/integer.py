@@ -53,6 +53,7 @@ class PackedSubgroupTile(SubgroupTile):
     """As SubgroupTile, of int8."""
 
     template = "matmul_subgroup_packed.glsl.jinja"
+    streaming = False
     shape: tuple[int, int, int] = (16, 16, 32)
 
     @property

@@ -25,7 +25,7 @@ from .. import loop_limit
 from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
-from . import broadcast, skinny
+from . import broadcast, skinny, stream
 from .choose import best, chosen, computed_operands
 from .mixed import converted_weights
 from .problem import MOST_ROWS, Problem, describe
@@ -130,6 +130,8 @@ def plan(
         "wrap": glsl_type(dtype).wrap,
         "n_width": next(width for width in (8, 4, 2, 1) if divides(width, n)),
         "prologues": made,
+        # The functions of an epilogue; those of a prologue have sums to come.
+        "half_results": not any(operands),
         **tile.values(kernel.device_info, problem),
     }
     for name, operand, place in named:
@@ -143,6 +145,8 @@ def plan(
         else:
             values[name] = block_operand(kernel, place, name, tile, problem)
     values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
+    if isinstance(tile, BlockTile) and tile.streams:
+        values |= stream.values(kernel, tile.grain, k)
     if isinstance(tile, broadcast.BroadcastTile):
         values |= broadcast.values(kernel, tile, problem, k, (_strides(a), _strides(b)))
     if isinstance(tile, DirectTile):
@@ -191,12 +195,16 @@ def computed(
     affords: Any = None,
 ) -> TensorBox:
     """The template node of plan ``make`` over laid out inputs: ``size`` in ``dtype``; with splits, their sum."""
+    also: list[Any] = []
+    if isinstance(tile, BlockTile) and tile.streams:
+        scratch = stream.scratch(tile.parts_bytes(), tile.streams, inputs[0].get_device())
+        inputs, also = [*inputs, *scratch], scratch
     parts, whole = dtype, size
     if tile.splits > 1:
         parts, whole = upcast_sum(dtype), [sympy.Integer(tile.splits), *size]
     output = FixedLayout(inputs[0].get_device(), parts, whole, FlexibleLayout.contiguous_strides(whole))
     fuses = tile.splits == 1
-    node = VulkanTemplateBuffer(output, inputs, make, name=name, fuses=fuses, uses=uses, affords=affords)
+    node = VulkanTemplateBuffer(output, inputs, make, name=name, fuses=fuses, uses=uses, also=also, affords=affords)
     made = TensorBox.create(node)
     return made if fuses else _sum(made, tile.splits, size, dtype)
 

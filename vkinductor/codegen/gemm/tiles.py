@@ -11,6 +11,7 @@ from torch._inductor.utils import ceildiv
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
+from . import stream
 from .problem import Problem
 
 
@@ -20,13 +21,16 @@ class Tile:
 
     ``tflops``: with which it fills an H200 (132 units) on products of 2048 to 4096 a side, where it was measured: other
     devices have about these ratios. Products that do not depend on each other overlap there, so that a wave need not be
-    full. ``computes``: whether its template takes operands that are computed while they are loaded.
+    full. ``edges_ns``: what a block's beginning and end take beyond that where nothing overlaps them, for its registers
+    leave no room for a second one. ``computes``: whether its template takes operands that are computed while they are
+    loaded.
     """
 
     template: ClassVar[str]
     computes: ClassVar[bool] = False
     splits: int = dataclasses.field(default=1, kw_only=True)
     tflops: float = dataclasses.field(default=20.0, kw_only=True, compare=False, repr=False)
+    edges_ns: float = dataclasses.field(default=0.0, kw_only=True, compare=False, repr=False)
 
     def workgroup(self, info: DeviceInfo) -> int:
         """Invocations a workgroup."""
@@ -115,21 +119,42 @@ class BlockTile(Tile):
     """A workgroup computes ``bm`` x ``bn`` in steps of ``bk``, of which whole tiles are brought from memory.
 
     Blocks are counted down ``rows_together`` rows of them before the next column. The sum may be cut into ``splits``.
+    ``streams``: so many workgroups share the steps of those blocks that do not make whole waves of as many, each an
+    equal part, and whoever comes last adds up what a block's workgroups left (``stream``); the other blocks have a
+    workgroup each. 0: all have.
     """
+
+    # Whether the template does so.
+    streaming: ClassVar[bool] = False
 
     bm: int
     bn: int
     bk: int
     rows_together: int = dataclasses.field(default=8, kw_only=True)
+    streams: int = dataclasses.field(default=0, kw_only=True)
 
     def groups(self, batch: Any, m: Any, n: Any) -> Any:
-        return batch * self.splits * ceildiv(m, self.bm) * ceildiv(n, self.bn)
+        blocks = batch * ceildiv(m, self.bm) * ceildiv(n, self.bn)
+        return stream.groups(blocks, self.streams) if self.streams else blocks * self.splits
+
+    @property
+    def grain(self) -> int:
+        """Terms of the sum of which a workgroup takes a whole number."""
+        return self.bk
+
+    def parts_bytes(self) -> int:
+        """Of memory for what workgroups leave of blocks that they share: two parts each."""
+        return 2 * self.streams * self.bm * self.bn * 4
+
+    def streams_on(self, info: DeviceInfo) -> bool:
+        """Whether blocks may be shared as they are to be."""
+        return not self.streams or (self.streaming and self.splits == 1)
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         component = COMPONENTS.get(problem.dtype, ("", ""))[1]
         more = {"component": component, "nbytes": problem.dtype.itemsize}
         whole = problem.static and problem.k % (self.splits * self.bk) == 0
-        return {**super().values(info, problem), **more, "splits_whole": whole}
+        return {**super().values(info, problem), **more, "splits_whole": whole, "grain": self.grain}
 
 
 # dtype of operands -> (name in CooperativeShape, GLSL type)
@@ -146,6 +171,7 @@ class RegisterTile(BlockTile):
 
     template = "matmul_register.glsl.jinja"
     computes = True
+    streaming = True
     tm: int
     tn: int
 
@@ -160,6 +186,7 @@ class RegisterTile(BlockTile):
         return (
             (problem.half or problem.dtype == torch.float32)
             and self.holds(info, 4)
+            and self.streams_on(info)
             and all(self.workgroup(info) % (row // 4) == 0 for row in rows)
         )
 
