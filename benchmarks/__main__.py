@@ -205,12 +205,13 @@ def main(argv: list[str] | None = None) -> int:
     systems = [name for name in available() if name == OURS or re.search(arguments.against, name)]
     results: list[Result] = []
     about: dict[str, Any] = {}
+    began = time.monotonic()
     for system, line in collect(arguments, systems):
         about[system] = line.get("about", about.get(system, {}))
         if "result" not in line:
             continue
         results.append(Result(**line["result"]))
-        print(shown(results[-1], results), flush=True)
+        print(f"{time.monotonic() - began:6.0f} s  {shown(results[-1], results)}", flush=True)
         if arguments.json:
             arguments.json.mkdir(parents=True, exist_ok=True)
             write(arguments.json / "results.json", results, about)
