@@ -1,8 +1,8 @@
 """A word in mapped memory into which a submission writes its value when all else in it is done, for a host that polls.
 
 On an H100 such a word is seen 14 us after a submit, a semaphore after 35 (polled) or 46 (waited for). A shader writes
-it: vkCmdFillBuffer costs a submission 25 us more on an H200, a dispatch about 3. Owns the word, the shader and what
-goes into the command buffer; which submissions write it is the recorder's decision.
+it: with vkCmdFillBuffer submissions took some 25 us longer on an H200; a dependent dispatch takes about 3. Owns the
+word, the shader and what goes into the command buffer; which submissions write it is the recorder's decision.
 """
 
 from __future__ import annotations
