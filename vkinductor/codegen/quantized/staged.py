@@ -40,20 +40,31 @@ MOST_ROWS = 4
 _MOST_WORDS = 96
 # Workgroups that fill a large GPU.
 _GROUPS = 256
-# Weights whose units have more words than this, rows of at least so many weights, and so many rows.
-_LIGHT, _LONG, _WIDE = 12, 4096, 8192
-# By whether x is bytes, and of the weights the shape and whether they are heavy: threads, lanes, rows (of both with a
-# gate), staged. None: x is better read from memory.
-_TILES: dict[bool, dict[tuple[str, bool], tuple[int, int, int, bool] | None]] = {
+# Words of a unit of the lightest formats and of those in the middle; rows of at least so many weights, and so many rows
+# at least: wide, and where floats are worth it.
+_LIGHT, _MIDDLE, _LONG, _WIDE, _NARROW = 11, 12, 4096, 8192, 2048
+# By whether x is bytes, and of the weights the shape and their weight: threads, lanes, rows (of both with a gate), staged.
+# None, or nothing: x is better read from memory. What an H200 did fastest, one row of halves, products one after the other:
+# Q4_0, Q4_K and Q8_0 of 2048 to 32000 x 2048 and 2048 x 5632.
+_TILES: dict[bool, dict[tuple[str, int], tuple[int, int, int, bool]]] = {
     True: {
-        ("wide", False): (128, 32, 4, True),
-        ("wide", True): (128, 32, 2, True),
-        ("narrow", False): (128, 32, 2, True),
-        ("narrow", True): (128, 32, 2, True),
-        ("long", False): (128, 64, 2, True),
-        ("long", True): (128, 64, 2, True),
+        ("wide", 0): (128, 32, 2, False),
+        ("wide", 1): (128, 32, 4, False),
+        ("wide", 2): (128, 32, 2, True),
+        ("narrow", 0): (128, 32, 2, True),
+        ("narrow", 1): (128, 32, 2, True),
+        ("narrow", 2): (128, 32, 1, True),
+        ("long", 0): (128, 32, 2, False),
+        ("long", 1): (128, 32, 2, False),
+        ("long", 2): (128, 32, 2, False),
     },
-    False: {},
+    False: {
+        ("wide", 0): (128, 32, 4, False),
+        ("wide", 1): (128, 32, 4, True),
+        ("narrow", 0): (128, 32, 2, True),
+        ("narrow", 1): (128, 32, 2, True),
+        ("narrow", 2): (128, 32, 1, True),
+    },
 }
 # Parts of blocks of x that it has on their way: of each 16 bytes where x is halves.
 _MOST_TURNS = 16
@@ -181,17 +192,18 @@ def _stage_bytes(problem: Problem, tile: StagedTile, known: int) -> int:
 
 def tile_of(info: DeviceInfo, problem: Problem, tm: int) -> StagedTile | None:
     """The tile for ``tm`` rows of x; None where the kernels that read x from memory are as quick."""
-    as_bytes = wants_bytes()
-    if not as_bytes and info.kind == "cpu":
-        return None
+    as_bytes, common = wants_bytes(), heuristics.program_workgroup(info)
     n = problem.sizes[0] * 2 if problem.gate else sum(problem.sizes)
-    heavy = any(_unit(number).words > _LIGHT for number in problem.formats)
+    words = max(_unit(number).words for number in problem.formats)
     shape = "long" if problem.k >= _LONG else "wide" if n >= _WIDE else "narrow"
-    found = _TILES[as_bytes].get((shape, heavy))
+    if not as_bytes:
+        few = tm > 1 or n < _NARROW or (shape == "narrow" and not problem.norm)
+        if few or info.kind == "cpu" or common is not None:
+            return None
+    found = _TILES[as_bytes].get((shape, (words > _LIGHT) + (words > _MIDDLE)))
     if found is None:
         return None
     threads, lanes, rows, is_staged = found
-    common = heuristics.program_workgroup(info)
     if common is not None:
         # All kernels of a program have their shared memory at once.
         threads, is_staged = common, False
