@@ -121,6 +121,14 @@ def test_teams_read_halves_widely() -> None:
     close(y, x, w, "Q4_K")
 
 
+@pytest.mark.parametrize("tile", [None, QuantizedTile(32, 8, 2, 1)], ids=["lanes", "teams"])
+def test_rows_of_x_that_lie_across(tile: QuantizedTile | None) -> None:
+    x, w = torch.randn(64, 3).t(), blocks("Q4_1", 9, 64)
+    with gemv.forced(tile) if tile else torch.no_grad():  # type: ignore[attr-defined]
+        y = compiled(lambda x, w: quantized_linear(x, w, 3))(*on_device([x, w]))
+    close(y, x, w, "Q4_1")
+
+
 def test_without_subgroup_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QuantizedTile, "cluster", lambda self, info: 1)
     x, w = torch.randn(2, 256), blocks("Q6_K", 9, 256)

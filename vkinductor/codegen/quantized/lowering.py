@@ -16,10 +16,10 @@ from torch.utils._sympy.functions import FloorDiv
 from vkinductor.runtime import context
 
 from .. import gemm
-from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
+from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
 from . import gemv, lanes, staged
 from .formats import UNIT, Packing, packing
-from .operands import address, flat, rows_of_blocks
+from .operands import address, flat, rows_in_memory, rows_of_blocks
 from .problem import Problem
 
 aten = torch.ops.aten
@@ -104,7 +104,7 @@ def quantized_linear(x: TensorBox, packed: TensorBox, format: int, bias: TensorB
     if empty:
         product = lowering.full([rows.get_size()[0], size[-1]], 0, dtype=wide, device=x.get_device())
     elif gemv.serves(rows):
-        product = _few_rows(laid_out(rows), rows_of_blocks(packed, entry), entry, wide)
+        product = _few_rows(rows_in_memory(rows), rows_of_blocks(packed, entry), entry, wide)
     else:
         weights = dequantize(packed, format, rows.get_dtype())
         transposed = lowering.lowerings[aten.permute.default](weights, [1, 0])

@@ -25,6 +25,12 @@ def flat(x: TensorBox) -> TensorBox:
     return lowering.lowerings[aten.view.default](x, [sympy_product(outer), inner])
 
 
+def rows_in_memory(x: TensorBox) -> Any:
+    """``x`` [rows, n] in memory, each row in one piece."""
+    operand = laid_out(x)
+    return operand if operand.get_layout().stride[1] == 1 else laid_out(ir.ExternKernel.copy_input(operand))
+
+
 def rows_of_blocks(x: TensorBox, packing: Packing) -> Any:
     """``x`` [rows, bytes] in memory, each row in one piece at a multiple of the format's alignment."""
     operand = laid_out(x)
