@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 TO_COMPUTE = 0
 TO_TRANSFER = 1
 TO_HOST = 2
-TO_COMPUTE_AND_HOST = 3
 
 ALL_SOURCES = COMPUTE_WRITE | COMPUTE_READ | TRANSFER_WRITE | TRANSFER_READ
 
@@ -65,7 +64,6 @@ class Barriers:
             TO_COMPUTE: (_STAGE_COMPUTE, read | write),
             TO_TRANSFER: (_STAGE_TRANSFER, _TRANSFER_READ | _TRANSFER_WRITE),
             TO_HOST: (_STAGE_HOST, _HOST_READ),
-            TO_COMPUTE_AND_HOST: (_STAGE_COMPUTE | _STAGE_HOST, read | write | _HOST_READ),
         }[to]
         barrier = self._ffi.new("VkMemoryBarrier2 *" if two else "VkMemoryBarrier *")
         barrier.sType = 1000314000 if two else 46

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from vkinductor.runtime.barriers import TO_TRANSFER, Barriers
 from vkinductor.runtime.errors import VulkanError
 from vkinductor.runtime.hazards import HazardTracker, Ranges, ranges_overlap
-from vkinductor.runtime.host_word import HostWord
 from vkinductor.runtime.replay.capture import Captures
 from vkinductor.runtime.replay.resources import SharedResources
 from vkinductor.runtime.stats import counters
@@ -52,7 +51,6 @@ class Recorder:
         self.shared = SharedResources(device)
         self.captures = Captures()
         self._timestamps = TimestampPool(device, self)
-        self.word: HostWord | None = None  # from the first read on, where reads are polled for
         self.tracer: Tracer | None = None  # while something traces, see `trace`
         self._max_dispatches, self._max_bytes, self._max_flops = _SUBMIT_LIMITS[device.info.kind]
         # A recorded program is one command buffer, but where a watchdog bites: there it is cut like everything else.
@@ -123,9 +121,6 @@ class Recorder:
             if self.tracer is not None:
                 self.tracer.close()
                 self.tracer = None
-            if self.word is not None:
-                self.word.close()
-                self.word = None
             self.shared.close()
             self.submissions.close()
             self.fail(VulkanError("the device was closed"))
@@ -139,13 +134,9 @@ class Recorder:
         self._bytes = self._flops = self._replayed = 0
         return self.submissions.begin()
 
-    def _submit(self, awaited: bool = False) -> None:
-        slot = self.submissions.current
-        if slot is None:
+    def _submit(self) -> None:
+        if self.submissions.current is None:
             return
-        # What an idle device gets, somebody waits for; a host that is ahead of the device reads seldom.
-        if self.word is not None and (awaited or self._submit_at == _FIRST_SUBMIT):
-            self.word.record(slot.command, slot.value)
         self.submissions.submit()
         self._submit_at = min(self._submit_at * 2, self._max_dispatches)
 
@@ -181,18 +172,6 @@ class Recorder:
         submissions.wait(value)
         if submissions.current is None and value >= submissions.submitted:
             self._became_idle()
-
-    def _wait_for_writes(self, value: int) -> None:
-        """Until the host can read what a submission wrote. The device may still be at its end: hazards stay."""
-        submissions = self.submissions
-        if self.word is None:
-            self._wait(value)
-            return
-        if value > submissions.submitted:
-            self._submit(awaited=True)
-        submissions.wait_for_writes(value, self.word)
-        if submissions.current is None and value >= submissions.submitted:
-            self._submit_at = _FIRST_SUBMIT
 
     def _became_idle(self) -> None:
         self._hazards.clear()

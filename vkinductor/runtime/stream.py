@@ -16,7 +16,6 @@ from vkinductor.runtime.barriers import TO_COMPUTE
 from vkinductor.runtime.errors import UnsupportedError, VulkanError
 from vkinductor.runtime.grid import fold
 from vkinductor.runtime.hazards import Ranges
-from vkinductor.runtime.host_word import HostWord
 from vkinductor.runtime.recorder import Recorder
 from vkinductor.runtime.staging import HostRing
 from vkinductor.runtime.stats import counters
@@ -272,7 +271,7 @@ class Stream(Recorder):
         """Submit what is recorded, without waiting. Returns the value of that submission, for `download`."""
         self.captures.refuse("a submit")
         with self.lock:
-            self._submit(awaited=True)
+            self._submit()
             return self.submissions.submitted
 
     def download(self, host_ptr: int, src: int, nbytes: int, after: int | None = None) -> None:
@@ -286,15 +285,13 @@ class Stream(Recorder):
         self.captures.refuse("a download")
         self._check_range(src, nbytes)
         counters.d2h_bytes += nbytes
-        if self.word is None and self.submissions.spin_ns:
-            self._make_word()
         with self.lock:
             block = self._memory.block_of(src)
             if block.host and (block.cached or nbytes <= _DIRECT_READ_BYTES):
                 if after is None:
                     writer = self._last_user(src, src + nbytes, by_writes_only=True)
                     after = writer.value if writer is not None else 0
-                self._wait_for_writes(after)
+                self._wait(after)
                 ctypes.memmove(host_ptr, block.host + src - block.base, nbytes)
                 return
             chunk = self._downloads.chunk_bytes
@@ -314,15 +311,6 @@ class Stream(Recorder):
             if waiting:
                 self._take_over(*waiting)
 
-    def _make_word(self) -> None:
-        """Without the lock: it compiles a shader."""
-        word = HostWord(self._device, self.barriers)
-        with self.lock:
-            if self.word is None and self.failure is None:
-                self.word = word
-            else:
-                word.close()
-
     def read(self, src: int, nbytes: int) -> bytes:
         """A few bytes of device memory, as `download` gives them."""
         data = ctypes.create_string_buffer(nbytes)
@@ -330,7 +318,7 @@ class Stream(Recorder):
         return data.raw
 
     def _take_over(self, value: int, host_ptr: int, staged: int, size: int) -> None:
-        self._wait_for_writes(value)
+        self._wait(value)
         ctypes.memmove(host_ptr, staged, size)
 
     def _record_copy(self, command: Any, src: Any, src_offset: int, dst: Any, dst_offset: int, nbytes: int) -> None:
