@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from vkinductor.runtime.replay.persistent import PersistentProgram
 from vkinductor.runtime.replay.program import Program, Step
 
 N = 1000
+# Of SPIR-V: a storage class, and a bit of an access.
+PHYSICAL_STORAGE_BUFFER, NON_PRIVATE = 5349, 0x20
 ROWS = ArgumentLayout((("x", "ptr"), ("y", "ptr"), ("n", "u32")))
 
 
@@ -112,6 +115,28 @@ def test_global_names_of_kernels_are_kept_apart(kernels, device):
         assert f"{name}_k0" in made.glsl
         assert f"{name}_k1" in made.glsl or name == "FACTOR"
     device.pipelines.get(made)
+
+
+def test_what_workgroups_hand_each_other_is_not_private(kernels, device):
+    """Fences at a meeting order only such memory: SPIR-V says so of each access (OpLoad 61, OpStore 62)."""
+    made = combined([row_sums(kernels).with_argument_block(), kernels.scale_add().with_argument_block()])
+    code = device.compiler.compile(made.glsl, name="test", target=device.pipelines.target)
+    words, at, seen = struct.unpack(f"<{len(code) // 4}I", code), 5, []
+    kinds: dict[int, int] = {}  # pointer type -> storage class, then variable or value -> that of its type
+    while at < len(words):
+        count, operation = words[at] >> 16, words[at] & 0xFFFF
+        operands = words[at + 1 : at + count]
+        if operation == 32:
+            kinds[operands[0]] = operands[1]
+        elif operation in (65, 66, 67) or (operation == 59):
+            kinds[operands[1]] = kinds[operands[0]]
+        elif operation in (61, 62):
+            pointer, extra = (operands[2], operands[3:]) if operation == 61 else (operands[0], operands[2:])
+            if kinds.get(pointer) == PHYSICAL_STORAGE_BUFFER:
+                seen.append(bool(extra and extra[0] & NON_PRIVATE))
+        at += count
+    # The two kernels' own loads and stores of floats.
+    assert sum(seen) >= 4
 
 
 def test_a_kernel_that_gave_up_is_an_error_at_the_next_call(kernels, device):

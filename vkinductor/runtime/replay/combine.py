@@ -39,7 +39,9 @@ _EXTENSION = re.compile(r"^#extension (\w+) : require$", re.M)
 _MODES = re.compile(r"^spirv_execution_mode\(.*\);$", re.M)
 _BUFFER = re.compile(r"^layout\(buffer_reference[^)]*\) buffer Buffer_\w+ \{.*\};$", re.M)
 # What workgroups hand each other: only memory that is not private to an invocation obeys the fences at a meeting.
-_SHARED = re.compile(r"^(layout\(buffer_reference[^)]*\)) buffer\b", re.M)
+# The qualifier has to be each member's: on a block glslang takes it and does nothing (seen in its SPIR-V).
+_SHARED = re.compile(r"^(layout\(buffer_reference[^)]*\) (?:readonly |writeonly )?buffer \w+ \{)([^}]*)\}", re.M)
+_MEMBER = re.compile(r"(?<=;)\s*(?=\w)|^\s*(?=\w)")
 _DEFINE = re.compile(r"^\s*#define (\w+)", re.M)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _NAMES = (
@@ -107,7 +109,7 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
         extensions.update(dict.fromkeys(_EXTENSION.findall(text)))
         modes.update(dict.fromkeys(_MODES.findall(text)))
         buffers.update(dict.fromkeys(_BUFFER.findall(text)))
-        bodies.append(_SHARED.sub(r"\1 nonprivate buffer", _function(source, number, size)))
+        bodies.append(_handed_on(_function(source, number, size)))
     cases = "".join(
         f"        case {number}u:\n"
         + (f"            vk_args_block_k{number} = VkArgsBlock_k{number}(step.args);\n" if source.layout.fields else "")
@@ -120,7 +122,7 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
         "#pragma use_vulkan_memory_model",
         *modes,
         LAYOUT.glsl(inline=True),
-        *(_SHARED.sub(r"\1 nonprivate buffer", declaration) for declaration in buffers),
+        *map(_handed_on, buffers),
         f"layout(local_size_x = {size}) in;",
         "uvec3 vk_group_id, vk_group_count, vk_local_id;",
         *bodies,
@@ -133,6 +135,16 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
         subgroup_size=next(iter(_subgroups(sources)), None),
         full_subgroups=any(s.full_subgroups for s in sources),
     )
+
+
+def _handed_on(text: str) -> str:
+    """``text`` with buffers that obey fences."""
+
+    def marked(match: re.Match[str]) -> str:
+        members = match[2] if "nonprivate" in match[2] else _MEMBER.sub(" nonprivate ", match[2])
+        return f"{match[1]}{members}}}"
+
+    return _SHARED.sub(marked, text)
 
 
 def _function(source: KernelSource, number: int, size: int) -> str:
