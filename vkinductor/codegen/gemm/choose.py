@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -17,7 +17,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import loop_limit
 from . import broadcast, integer, skinny, stream
-from .cooperative import WORKGROUP, WorkgroupTile, subgroup_tiles
+from .cooperative import WORKGROUP, CooperativeTile, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, Tile, TiledTile
 
@@ -101,6 +101,11 @@ def _best_first(info: DeviceInfo, problem: Problem, plain: list[Tile], shared: l
     plain, shared = (sorted((t for t in tiles if _runs(info, problem, t)), key=time) for tiles in (plain, shared))
     if not plain or not shared:
         return plain + shared
+    # Measured on matrices where blocks are fewer than a wave; past that it is tuning's to say.
+    unshared: Any = replace(cast(BlockTile, shared[0]), streams=0)
+    blocks = unshared.groups(problem.batch, problem.m, problem.n)
+    if not isinstance(unshared, CooperativeTile) or blocks >= compute_units(info):
+        return [plain[0], *sorted((t for t in plain + shared if t is not plain[0]), key=time)]
     usual = (time(plain[0]) + estimate(info, problem, plain[0], alone=True)) / 2
     first = shared[0] if time(shared[0]) < min(_SHARING_GAINS * usual, _SHARING_COSTS * time(plain[0])) else plain[0]
     return [first, *sorted((t for t in plain + shared if t is not first), key=time)]
