@@ -43,9 +43,9 @@ _GROUPS = 256
 # Words of a unit of the lightest formats and of those in the middle; rows of at least so many weights, and so many rows
 # at least: wide, and where floats are worth it.
 _LIGHT, _MIDDLE, _LONG, _WIDE, _NARROW = 11, 12, 4096, 8192, 2048
-# By whether x is bytes, and of the weights the shape and how heavy they are: threads, lanes, rows (of both with a
-# gate), staged. Nothing: x is better read from memory. What an H200 did fastest with one row of halves, products one
-# after the other: Q4_0, Q4_K (bytes in the middle) and Q8_0, of 2048 to 32000 x 2048 and of 2048 x 5632.
+# By whether x is bytes, and of the weights the shape and how heavy they are: threads, lanes, rows (of both of a gate),
+# staged. Nothing: x is better read from memory. What an H200 did fastest with one row of halves, products one after the
+# other: Q4_0, Q4_K (in the middle) and Q8_0, of 2048 to 32000 x 2048 and of 2048 x 5632.
 _TILES: dict[bool, dict[tuple[str, int], tuple[int, int, int, bool]]] = {
     True: {
         ("wide", 0): (128, 32, 2, False),
