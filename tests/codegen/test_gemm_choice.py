@@ -84,6 +84,7 @@ def test_few_blocks_are_cut_along_the_sum() -> None:
 
 
 MEASURED = {
+    # The first by the model: 64 products of 512 x 512 x 512 took 68 us with it and 84 with the other.
     (1024, 1024, 1024): (WorkgroupTile(128, 128, 64, threads=128), SubgroupTile(128, 128, 64, 64, 64)),
     (2048, 2048, 2048): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
     (4096, 4096, 4096): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
