@@ -31,7 +31,7 @@ MODES: dict[str, dict[str, Any]] = {
 # Options of our own -> the Inductor setting that carries each: it is part of the cache key and reaches the backward.
 # recording: partitions of kernels are recorded and replayed (codegen/recording.py).
 # persistent: a recorded partition runs as one kernel where it can (runtime/replay/persistent.py).
-# int8_activations: rows that meet weights in blocks become bytes (codegen/fused/staged.py).
+# int8_activations: rows that meet weights in blocks become bytes (codegen/quantized/staged.py).
 # fallback, check, check_bounds, tune, tuning_seconds: compat.SETTINGS. torch.compile takes a mode or options, not both:
 # tune is what mode="max-autotune" does.
 OWN_OPTIONS: dict[str, str] = {
