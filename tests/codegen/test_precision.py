@@ -41,7 +41,8 @@ def test_error_functions_of_halves(dtype):
         got, code = run(f, x)
         assert FAST in code
         same(got, f(x.double()).to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=atol)
-    assert torch.equal(run(torch.erf, x)[0].cpu().signbit(), x.signbit())
+    number = ~x.isnan()
+    assert torch.equal(run(torch.erf, x)[0].cpu().signbit()[number], x.signbit()[number])
 
 
 def test_epilogues_of_products():
