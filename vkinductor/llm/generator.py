@@ -66,13 +66,12 @@ def never() -> bool:
 class Generator:
     """A model made ready to generate `batch` sequences at a time of at most `length` tokens each.
 
-    `model` is a causal language model of `transformers`, or a `decoder.Decoder`, already on its device; it is not to be
-    changed from then on. `backend` names a `torch.compile` backend, or is None to run eagerly. `compile_options` are
-    the backend's (docs/options.md; None: the model's own attribute of that name, if it has one). `in_flight`: chunks of
-    steps at a time (None: two on a GPU, which then goes on while tokens are read and used; what ran behind a stop is
-    dropped). Not thread-safe. Raises UnknownOptionError for a batch that is not from 1 to MOST_ROWS, for options
-    without a backend and for weights in a dtype that the model's hidden states outgrow, and UnsupportedModelError (see
-    cache.py).
+    `model` is a causal language model of `transformers`, or a `decoder.Decoder`, already on its device. `backend` names
+    a `torch.compile` backend, or is None to run eagerly. `compile_options` are the backend's (docs/options.md; None:
+    the model's own attribute of that name, if it has one). `in_flight`: chunks of steps at a time (None: two on a GPU,
+    which then goes on while tokens are read and used; what ran behind a stop is dropped). Not thread-safe. Raises
+    UnknownOptionError for a batch that is not from 1 to MOST_ROWS, for options without a backend and for weights in a
+    dtype that the model's hidden states outgrow, and UnsupportedModelError (see cache.py).
     """
 
     def __init__(
@@ -114,15 +113,11 @@ class Generator:
         if backend is None and compile_options:
             raise UnknownOptionError(f"{', '.join(compile_options)}: options of a backend, and there is none")
         if backend is not None:
+            how: dict[str, Any] = {"backend": backend, "fullgraph": True}
             own = options_of(model, compile_options)
-            self._prefill = torch.compile(step.prefill, backend=backend, fullgraph=True, options=dict(own) or None)
-            # A model that generates does not change: looking at each of its modules at each step is half of what
-            # Dynamo takes for one (torch 2.13, 22 layers: 210 us, 107 without), and small models are limited by that.
-            unguarded = {**own, "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
-            how: dict[str, Any] = {"backend": backend, "fullgraph": True, "dynamic": False}
-            # torch.compile takes the filter out of the dict that it is given.
-            self._greedy = torch.compile(step.greedy, options=dict(unguarded), **how)
-            self._sampled = torch.compile(step.sampled, options=dict(unguarded), **how)
+            self._prefill = torch.compile(step.prefill, **how, options=dict(own) or None)
+            self._greedy = torch.compile(step.greedy, **how, options=dict(own) or None, dynamic=False)
+            self._sampled = torch.compile(step.sampled, **how, options=dict(own) or None, dynamic=False)
 
     def generate(
         self,
