@@ -51,7 +51,9 @@ def test_answers_are_the_models(directory, serve, log, device):
     from vkinductor.llm.generate import reference_tokens
     from vkinductor.llm.load import load
 
-    options = argparse.Namespace(model=str(directory), device="vulkan", dtype="float32", context=CONTEXT)
+    options = argparse.Namespace(
+        model=str(directory), device="vulkan", dtype="float32", context=CONTEXT, int8_activations=False
+    )
     running = serve(lambda: make_engine(options, Progress(io.StringIO())))
     loaded = load(directory)
     prompt = loaded.tokenizer.encode("some text")
