@@ -139,6 +139,18 @@ def test_every_second_element(dtype: torch.dtype) -> None:
     assert scalars == (1 if dtype == torch.int64 else 0)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "taken"),
+    [(torch.float16, {2: [], 4: ["uvec2"] * 4, 8: ["uvec4"] * 4}), (torch.int8, {4: ["uint"] * 4, 8: ["uvec2"] * 4})],
+    ids=str,
+)
+def test_every_third_element(dtype: torch.dtype, taken: dict[int, list[str]]) -> None:
+    # Three loads of one power of two words, and a store; none of a word without an element, which may not be there.
+    x = numbers(dtype, 64, 3).T
+    for width, types in taken.items():
+        assert wide(run(lambda x: x[0] + x[1], x, width=width)) == types
+
+
 def test_parts_behind_masks_stay_scalar() -> None:
     code = run(lambda x, y: (F.pad(x, (3, 5)), torch.cat([x, y], -1)), torch.randn(4, 24), torch.randn(4, 40), width=4)
     assert "uvec4" in code
