@@ -274,6 +274,10 @@ def test_which_loads_come_early() -> None:
     assert find(vectorize.Wide(4, [index], [index, load]), 7, 64, rows) is None
 
 
+def test_registers_that_do_not_hold_a_row_are_not_taken() -> None:
+    run(lambda x: x.sum(), numbers(torch.float32, 40, 13), lanes=8, rows=8, elements=32, tolerance={"atol": 1e-4, "rtol": 0.0})
+
+
 def test_variance_in_registers_needs_no_division_an_element() -> None:
     x = torch.randn(4, 64) + 1000
     code = run(lambda x: torch.var_mean(x, -1), x, lanes=8, rows=2, elements=8, width=4)
