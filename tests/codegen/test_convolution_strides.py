@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import vkinductor
+from vkinductor.codegen import heuristics
 
 FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d}
 SPACES = {1: (9,), 2: (7, 9), 3: (4, 5, 6)}
@@ -78,6 +79,25 @@ def test_sizes_that_vary() -> None:
         got = f(x.to("vulkan"), w.to("vulkan"))
         assert got.is_contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(got.cpu(), F.relu(F.conv2d(x, w)), rtol=1e-4, atol=1e-4)
+
+
+def test_training_with_sizes_that_vary() -> None:
+    # The forward saves a weight with its channels last; the backward reads it with the strides of each size.
+    def step(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, weight, stride=2, padding=1, groups=2)
+
+    f = torch.compile(step, backend="vulkan", fullgraph=True, dynamic=True)
+    with heuristics.override(convolution_products=1), torch._dynamo.config.patch(error_on_recompile=True):
+        for outputs, channels, height, width in ((76, 72, 9, 15), (32, 16, 12, 5)):
+            image, weight = torch.randn(2, channels, height, 2 * width + 1), torch.randn(outputs, channels // 2, 3, 3)
+            moved = [image.to("vulkan")[..., 1::2], weight.to("vulkan")]
+            own = [t.requires_grad_() for t in (image[..., 1::2], weight)]
+            want, result = step(*own), f(*[t.requires_grad_() for t in moved])
+            up = torch.randn(want.shape)
+            torch.testing.assert_close(result.detach().cpu(), want.detach(), rtol=1e-4, atol=1e-4)
+            found = torch.autograd.grad(result, moved, up.to("vulkan"))
+            for got, expected in zip(found, torch.autograd.grad(want, own, up), strict=True):
+                torch.testing.assert_close(got.cpu(), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_other_devices_keep_torchs_rule() -> None:

@@ -139,6 +139,18 @@ def test_every_second_element(dtype: torch.dtype) -> None:
     assert scalars == (1 if dtype == torch.int64 else 0)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "taken"),
+    [(torch.float16, {2: [], 4: ["uvec2"] * 4, 8: ["uvec4"] * 4}), (torch.int8, {4: ["uint"] * 4, 8: ["uvec2"] * 4})],
+    ids=str,
+)
+def test_every_third_element(dtype: torch.dtype, taken: dict[int, list[str]]) -> None:
+    # Three loads of one power of two words, and a store; none of a word without an element, which may not be there.
+    x = numbers(dtype, 64, 3).T
+    for width, types in taken.items():
+        assert wide(run(lambda x: x[0] + x[1], x, width=width)) == types
+
+
 def test_parts_behind_masks_stay_scalar() -> None:
     code = run(lambda x, y: (F.pad(x, (3, 5)), torch.cat([x, y], -1)), torch.randn(4, 24), torch.randn(4, 40), width=4)
     assert "uvec4" in code
@@ -260,6 +272,10 @@ def test_which_loads_come_early() -> None:
     assert found.before == [index, "const uvec4 wide0_0 = early_wide0_0[step - first];", weight, row, late]
     assert find(body, 7, 31, rows) is find(body, 1, 64, rows) is None
     assert find(vectorize.Wide(4, [index], [index, load]), 7, 64, rows) is None
+
+
+def test_registers_that_do_not_hold_a_row_are_not_taken() -> None:
+    run(lambda x: x.sum(), numbers(torch.float32, 40, 13), lanes=8, rows=8, elements=32, tolerance={"atol": 1e-4, "rtol": 0.0})
 
 
 def test_variance_in_registers_needs_no_division_an_element() -> None:

@@ -15,7 +15,7 @@ from vkinductor.sweep import check as checking
 from vkinductor.sweep.check import check, differing_bits, gradients
 from vkinductor.sweep.errors import judged
 from vkinductor.sweep.families import FAMILIES
-from vkinductor.sweep.program import Named, Program, programs
+from vkinductor.sweep.program import Named, Program, named, programs
 from vkinductor.sweep.sizes import Span, sample
 
 SPANS = {"n": Span(2, 40)}
@@ -88,3 +88,19 @@ def test_some_of_the_sweep(name):
     spans = {n: dataclasses.replace(s, low=max(2, s.low)) for n, s in program.spans.items()}
     outcomes = check(found, list(itertools.islice(sample(spans, 0), 3)), 0)
     assert all(not o.problem for o in outcomes), outcomes
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "sizes"),
+    [
+        ("nll", "float16", {"rows": 63, "columns": 9}),
+        ("residual and rms norm", "bfloat16", {"rows": 19, "columns": 90}),
+    ],
+)
+def test_training_may_round_what_it_saves(operator, dtype, sizes):
+    family = FAMILIES["gradients of norms and softmax"]
+    offset = "5" if operator == "nll" else "0"
+    choice = {"operator": operator, "layout": "chosen", "dtype": dtype, "x": "rows", "offset": offset, "sizes": "fixed"}
+    found = named(family, context.get().info, choice)
+    (outcome,) = check(found, [sizes], 1)
+    assert outcome.ratio <= 1

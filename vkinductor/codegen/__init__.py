@@ -46,6 +46,7 @@ def register() -> None:
     compat.treat_as_gpu("vulkan")
     compat.partition_kernels("vulkan")
     compat.decide_layouts("vulkan", lambda: heuristics.convolution_products(context.get().info))
+    compat.save_strides_that_vary("vulkan")
     compat.replace_scans("vulkan", long_scans.create)
     compat.compare_any_strides()
     compat.reindex_what_is_shared("vulkan")

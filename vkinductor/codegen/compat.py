@@ -28,6 +28,8 @@ _NEEDED = (
     ("torch._inductor.scheduler", "Scheduler.should_partition"),
     ("torch._inductor.scheduler", "Scheduler.graph_partition"),
     ("torch._inductor.graph", "GraphLowering.decide_layout_opt"),
+    ("torch._inductor.output_code", "set_tracing_context_output_strides"),
+    ("torch.fx.experimental.symbolic_shapes", "ShapeEnv.deserialize_symexpr"),
     ("torch._inductor.ir", "Scan.create"),
     ("torch._inductor.ir", "Scan.num_splits"),
     ("torch._inductor.scheduler", "Scheduler.codegen_extern_call"),
@@ -281,6 +283,40 @@ def decide_layouts(device_type: str, decide: Callable[[], bool]) -> None:
 
     decide_layout_opt.vkinductor = True  # type: ignore[attr-defined]
     GraphLowering.decide_layout_opt = staticmethod(decide_layout_opt)  # type: ignore[method-assign]
+
+
+def save_strides_that_vary(device_type: str) -> None:
+    """Let what a forward on ``device_type`` saves have strides that vary with sizes where its backward is compiled.
+
+    torch (2.11 to 2.13) fixes those that are not the traced ones to the numbers of the first sizes, without a guard:
+    its own devices decide on channels last only where no size varies.
+    """
+    from torch._guards import TracingContext
+    from torch._inductor import output_code
+    from torch._inductor.utils import shape_env_from_inputs
+
+    module = cast(Any, output_code)
+    original = module.set_tracing_context_output_strides
+    if getattr(original, "vkinductor", False):
+        return
+
+    def number(text: str, env: Any) -> Any:
+        return int(text) if text.isdecimal() else env.deserialize_symexpr(text)
+
+    @functools.wraps(original)
+    def set_strides(example_inputs: Sequence[Any], compiled_graph: Any) -> None:
+        original(example_inputs, compiled_graph)
+        context, env = TracingContext.try_get(), shape_env_from_inputs(cast(Any, example_inputs))
+        found: Any = None if context is None else context.output_strides
+        on_device = any(isinstance(x, torch.Tensor) and x.device.type == device_type for x in example_inputs)
+        if not found or env is None or not on_device:
+            return
+        for position, strides in enumerate(compiled_graph.output_strides):
+            if strides is not None:
+                found[position] = tuple(number(str(stride), env) for stride in strides)
+
+    set_strides.vkinductor = True  # type: ignore[attr-defined]
+    module.set_tracing_context_output_strides = set_strides
 
 
 def replace_scans(device_type: str, create: Any) -> None:

@@ -374,6 +374,8 @@ def reduction(
         elements = elements if access.sums or (elements <= max(kept, width) and across == 1) else 0
     elements = forced.get("elements", elements)
     elements = -(-elements // width) * width
+    if row is None or lanes * elements < row:
+        elements = 0  # a forced layout that does not hold the row
     batch = 1 if width > 1 else batch
     return ReductionLayout(lanes, rows, elements, width=width, batch=batch, columns=columns, across=across)
 

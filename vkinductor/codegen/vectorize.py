@@ -140,9 +140,9 @@ class Wide:
 
 
 def _chunks(words: int) -> list[tuple[int, int]]:
-    """(first word, words) of the accesses that ``words`` words take."""
-    widest = WIDEST // 4
-    return [(first, min(widest, words)) for first in range(0, words, widest)]
+    """(first word, words) of the accesses that ``words`` words take, which begin at a multiple of so many words."""
+    widest = min(WIDEST // 4, words & -words)
+    return [(first, widest) for first in range(0, words, widest)]
 
 
 def _address(access: Access, first: int, words: int) -> str:
@@ -267,8 +267,12 @@ class _Writer:
         if any(name in self._varying for name in _NAME.findall(text) if name not in self._moves):
             return 0
         apart = self._dimension.apart(access.index, self._width)
-        # Each sixteen bytes of a load have an element that is there: they lie in memory that is.
-        return apart if apart == 1 or (not access.store and apart * access.dtype.itemsize <= WIDEST // 2) else 0
+        if apart <= 1:
+            return apart
+        # Each part of a load has an element that is there: it lies in memory that is.
+        _, part = _chunks(word_count(access, self._width * apart))[0]
+        near = apart * access.dtype.itemsize <= min(WIDEST // 2, 4 * part)
+        return apart if near and not access.store else 0
 
     def _load(self, match: re.Match[str]) -> str:
         access, result = self._accesses[int(match[1])], self.result

@@ -24,10 +24,12 @@ from .products import FLOATS, SINGLES, options
 @dataclass(frozen=True)
 class Operator:
     """``f`` of x [rows, columns], another like it, a gain and a shift [columns]; ``size``: of these, what an error of
-    its sums is relative to; None: it is exact."""
+    its sums is relative to; None: it is exact. ``saved``: how far the result goes with what training keeps for the
+    gradients before there is a result, relative to its rounding to the dtype, as in eager; None: it keeps nothing."""
 
     f: Callable[..., Any]
     size: Callable[..., Any] | None
+    saved: Callable[..., Any] | None = None
 
 
 def _largest(x: Any) -> Any:
@@ -69,6 +71,8 @@ OPERATORS = {
     "residual and rms norm": Operator(
         lambda x, y, g, b: _rms(x + y, g),
         lambda x, y, g, b: 1 + (x.abs() + y.abs()) * 8 * g.abs(),
+        # x + y: its rounding moves the root mean square as well.
+        lambda x, y, g, b: 2 * _rms(x + y, g).abs(),
     ),
     "sum": Operator(lambda x, y, g, b: (x * y).sum(-1), lambda x, y, g, b: (x * y).abs().sum(-1)),
     "mean of columns": Operator(
@@ -88,6 +92,7 @@ OPERATORS = {
     "nll": Operator(
         lambda x, y, g, b: -x.log_softmax(-1).mul(y).sum(-1),
         lambda x, y, g, b: (_log_size(x) * y.abs()).sum(-1),
+        lambda x, y, g, b: (x.log_softmax(-1) * y).abs().sum(-1),
     ),
     "largest": Operator(_extremes, None),
 }
@@ -139,6 +144,8 @@ def _program(
         worse = (precision(detached[0]) + 2 * rounding(dtype)) * 6 * float(_spread(detached[0]).max() ** 2)
         up = 1 + detached[2].abs().max()
         rows = [worse * (w.abs() + w.abs().amax() + up) for w in wants[1:]]
+        if own.saved is not None and dtype in (torch.float16, torch.bfloat16):
+            limit = limit + rounding(dtype) * own.saved(*detached)
         return [limit, *rows]
 
     def reference(*wide: Any) -> Any:
