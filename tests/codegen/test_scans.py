@@ -52,6 +52,16 @@ def test_blocks_of_a_long_row(kind):
         check(lambda x: KINDS[kind](x, 1), torch.randn(3, 203))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_blocks_round_half_precision_once(dtype):
+    """Blocks' parts and totals in the results' dtype would round several times."""
+    x = (1 + torch.randn(3, 203) / 64).to(dtype)
+    with heuristics.override(scan_limit=16, scan_block=8, lanes=4, chunk=2):
+        products, sums = (t.cpu() for t in compiled(lambda x: (x.cumprod(1), x.cumsum(1)))(x.to("vulkan")))
+    for got, exact in ((products, x.double().cumprod(1)), (sums, x.double().cumsum(1))):
+        assert ((got.double() - exact) / exact).abs().max() <= 1.001 * torch.finfo(dtype).eps / 2
+
+
 def test_a_million_floats_are_summed_as_exactly_as_by_the_cpu():
     check(lambda x: x.cumsum(0), torch.randn(1_000_000))
 

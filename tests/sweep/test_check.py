@@ -70,6 +70,20 @@ def test_failures_and_refusals():
     assert "no such thing" in outcome.problem
 
 
+def test_the_second_call_is_judged_too(monkeypatch):
+    """A failure that only replays of a recording show, whatever sizes a program is tried with again."""
+    right = own(lambda x, y: x + y)
+    turns = itertools.count()
+
+    def runs(program, f, operands):
+        return [[x.cpu() + y.cpu() + next(turns)] for x, y in operands]
+
+    monkeypatch.setattr(checking, "_run", runs)
+    (outcome,) = check(right, [{"n": 4}], 0)
+    assert outcome.ratio > 1
+    assert outcome.problem.endswith("in the second call alone")
+
+
 def test_other_bits_are_counted(monkeypatch):
     right = own(lambda x, y: x + y)
     turns = itertools.count()

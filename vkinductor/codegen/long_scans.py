@@ -23,6 +23,8 @@ from .scans import exact_sum
 
 Create = Callable[..., Sequence[Any]]
 
+_HALVES = (torch.float16, torch.bfloat16)
+
 
 def _is_float_sum(dtypes: Sequence[torch.dtype], combine: Callable[..., Any]) -> bool:
     if tuple(dtypes) != (torch.float32,):
@@ -30,6 +32,31 @@ def _is_float_sum(dtypes: Sequence[torch.dtype], combine: Callable[..., Any]) ->
     with V.set_ops_handler(MockHandler()):
         (result,) = combine(("a",), ("b",))
     return str(result) == str(MockHandler.add("a", "b"))
+
+
+def _widened(
+    whole: Create,
+    *,
+    dtypes: tuple[torch.dtype, ...],
+    inner_fns: tuple[Callable[[Sequence[Any]], Any], ...],
+    **rest: Any,
+) -> Sequence[Any]:
+    """Half-precision results whose blocks and their totals are kept in float32: each result is rounded once, as where
+    one workgroup scans a row. Scans with an index among their states select and round nothing."""
+
+    def wide(inner: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+        return lambda index: ops.to_dtype(inner(index), torch.float32)
+
+    def rounded(result: Any, dtype: torch.dtype) -> Any:
+        load = result.make_loader()
+        return Pointwise.create(
+            device=rest["device"], dtype=dtype, inner_fn=lambda index: ops.to_dtype(load(index), dtype),
+            ranges=rest["size"],
+        )  # fmt: skip
+
+    singles = (torch.float32,) * len(dtypes)
+    results = create(whole, dtypes=singles, inner_fns=tuple(map(wide, inner_fns)), **rest)
+    return [rounded(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
 
 
 def create(
@@ -48,7 +75,8 @@ def create(
 
     row, rows = size[axis], sympy_product([*size[:axis], *size[axis + 1 :]])
     limit, block = scan_blocks(context.get().info, size_hint(rows))
-    options = {"device": device, "dtypes": dtypes, "combine_fn": combine_fn, **kwargs}
+    rest = {"combine_fn": combine_fn, **kwargs}
+    options = {"device": device, "dtypes": dtypes, **rest}
     if V.graph.sizevars.guard_or_false(sympy.Le(row, limit)):
         return whole(inner_fns=inner_fns, size=size, axis=axis, **options)
     if _is_float_sum(dtypes, combine_fn):
@@ -64,6 +92,8 @@ def create(
             **{**options, "dtypes": (torch.float32, torch.float32), "combine_fn": exact_sum},
         )
         return [high]
+    if all(dtype in _HALVES for dtype in dtypes):
+        return _widened(whole, device=device, dtypes=dtypes, inner_fns=inner_fns, size=size, axis=axis, **rest)
     count = CeilDiv(row, block)
 
     def in_block(inner: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
