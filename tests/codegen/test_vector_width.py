@@ -275,7 +275,8 @@ def test_which_loads_come_early() -> None:
 
 
 def test_registers_that_do_not_hold_a_row_are_not_taken() -> None:
-    run(lambda x: x.sum(), numbers(torch.float32, 40, 13), lanes=8, rows=8, elements=32, tolerance={"atol": 1e-4, "rtol": 0.0})
+    x = numbers(torch.float32, 40, 13)
+    run(lambda x: x.sum(), x, lanes=8, rows=8, elements=32, tolerance={"atol": 1e-4, "rtol": 0.0})
 
 
 def test_variance_in_registers_needs_no_division_an_element() -> None:
