@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,9 @@ def test_the_patterns_find_what_they_should(line, pattern):
 @pytest.mark.parametrize("line", ["/usr/share/vulkan", "a/home/b", "see /root", "docs/work/main.md"])
 def test_the_patterns_leave_the_rest_alone(line):
     assert not MACHINE_PATH.search(line)
+
+
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by name alone, and refuses the second in a whole run."""
+    names = Counter(path.name for path in committed_files() if path.name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
