@@ -33,6 +33,11 @@ class Window:
         rows = zip(space, self.taps, self.stride, self.padding, self.dilation, strict=True)
         return tuple((n + 2 * p - d * (t - 1) - 1) // s + 1 for n, t, s, p, d in rows)
 
+    def __str__(self) -> str:
+        """For tables and keys: k3x3 s1x1 p0x0 d1x1."""
+        lists = (self.taps, self.stride, self.padding, self.dilation)
+        return " ".join(f"{name}{'x'.join(map(str, values))}" for name, values in zip("kspd", lists, strict=True))
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -41,13 +41,10 @@ class Convolution:
     )
 
     def bucket(self, problem: Problem) -> Bucket:
-        window = problem.window
-        lists = (window.taps, window.stride, window.padding, window.dilation)
-        kind = " ".join(f"{name}{'x'.join(map(str, values))}" for name, values in zip("kspd", lists, strict=True))
         sizes = {"batch": problem.batch, "channels": problem.channels, "outputs": problem.outputs}
         sizes |= {f"space{d}": n for d, n in enumerate(problem.space)}
         dtype = str(problem.dtype).removeprefix("torch.")
-        return Bucket(f"{dtype} {kind}", tuple(Size(name, n, problem.static) for name, n in sizes.items()))
+        return Bucket(f"{dtype} {problem.window}", tuple(Size(name, n, problem.static) for name, n in sizes.items()))
 
     def candidates(self, info: DeviceInfo, problem: Problem) -> Sequence[SubgroupTile]:
         return convolution_tiles.candidates(info, problem)

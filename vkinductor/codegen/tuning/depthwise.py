@@ -36,13 +36,10 @@ class Depthwise:
     )
 
     def bucket(self, problem: Problem) -> Bucket:
-        window = problem.window
-        lists = (window.taps, window.stride, window.padding, window.dilation)
-        kind = " ".join(f"{name}{'x'.join(map(str, values))}" for name, values in zip("kspd", lists, strict=True))
         sizes = {"batch": problem.batch, "channels": problem.channels}
         sizes |= {f"space{d}": n for d, n in enumerate(problem.space)}
         dtype, order = str(problem.dtype).removeprefix("torch."), "last" if problem.last else "first"
-        kind = f"{dtype} {order} {kind} {problem.width}"
+        kind = f"{dtype} {order} {problem.window} {problem.width}"
         return Bucket(kind, tuple(Size(name, n, problem.static) for name, n in sizes.items()))
 
     def candidates(self, info: DeviceInfo, problem: Problem) -> Sequence[LastTile | int]:
