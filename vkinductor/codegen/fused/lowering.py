@@ -20,9 +20,8 @@ from ..compat import size_hint
 from ..quantized import staged
 from ..quantized.formats import packing
 from ..quantized.operands import rows_of_blocks
-from ..quantized.problem import Problem, parts_of
+from ..quantized.problem import Problem, context_of
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
-from ..types import literal
 from ..wide_loads import loads
 from .kinds import Kind, kind_of
 from .tiles import MOST_ROWS, FusedTile, is_forced, tile_of
@@ -112,42 +111,19 @@ def _kinds(inputs: Sequence[Any], problem: Problem) -> list[Kind]:
 
 def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: int) -> tuple[str, dict[str, Any], Any]:
     """The template's context for ``tm`` rows of x at a time, and the number of workgroups."""
-    x, info = kernel.inputs[0], kernel.device_info
+    x = kernel.inputs[0]
     gain, shift = (None if p is None else kernel.inputs[p] for p in (problem.gain, problem.shift))
     rows = kernel.node.get_size()[0]
-    per_group = tile.threads // tile.lanes * tile.rows
-    parts, groups = parts_of(kernel, problem, per_group)
-    cluster, sweep = tile.cluster(info), loads(x)
+    values, groups = context_of(kernel, problem, tile, tm)
+    sweep = loads(x)
     kinds = _kinds(kernel.inputs, problem)
-    values = {
-        "threads": tile.threads,
-        "lanes": tile.lanes,
-        "rows": tile.rows,
+    values |= {
         "loads": tile.loads,
-        "slots": tile.rows * (2 if problem.gate else 1),
-        "tm": tm,
-        "m": kernel.size(rows),
-        "k": problem.k,
-        "one_over_k": literal(1 / problem.k, torch.float32),
-        "columns": problem.sizes[0] if problem.gate else sum(problem.sizes),
-        "tiles": groups,
-        "parts": parts,
-        "gate": problem.gate,
-        "norm": problem.norm,
-        "eps": literal(problem.eps, torch.float32),
-        "plus_one": problem.plus_one,
-        "gain": "" if problem.gain is None else kernel.address(problem.gain),
         "shift": "" if problem.shift is None else kernel.address(problem.shift),
-        "gain_bytes": 0 if gain is None else gain.get_dtype().itemsize,
         "shift_bytes": 0 if shift is None else shift.get_dtype().itemsize,
-        "x_address": kernel.address(0),
-        "x_pitch": problem.pitches[0] * x.get_dtype().itemsize,
-        "x_bytes": x.get_dtype().itemsize,
         "sweep_width": sweep.width,
         "sweep_type": sweep.type,
         "sweep_elements": sweep.elements,
         "kinds": [kind.values(problem.k, tile.lanes, tile.loads, x, gain, shift) for kind in kinds],
-        "cluster": cluster,
-        "whole_subgroup": cluster == info.limits.subgroup_size_max,
     }
     return "fused_linear.glsl.jinja", values, groups * ceildiv(rows, tm)

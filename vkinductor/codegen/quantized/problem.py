@@ -6,10 +6,14 @@ Of one weight it is a linear layer alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import torch
+
+from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..template_kernel import VulkanTemplateKernel
-from ..types import glsl_type
+from ..types import glsl_type, literal
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,26 @@ class Problem:
         return Problem((number,), (n,), (None,), "", "", 0.0, None, None, False, k, pitches)
 
 
-def parts_of(kernel: VulkanTemplateKernel, problem: Problem, per_group: int) -> tuple[list[dict[str, Any]], int]:
+class Tile(Protocol):
+    """What their kernels' tiles have in common."""
+
+    @property
+    def threads(self) -> int:
+        """Invocations of a workgroup."""
+
+    @property
+    def lanes(self) -> int:
+        """Those of a team."""
+
+    @property
+    def rows(self) -> int:
+        """Of weights that a team takes at a time (of each of two with a gate)."""
+
+    def cluster(self, info: DeviceInfo) -> int:
+        """How many neighbours add up by subgroup arithmetic."""
+
+
+def _parts(kernel: VulkanTemplateKernel, problem: Problem, per_group: int) -> tuple[list[dict[str, Any]], int]:
     """Each weight for the template (where it lies, its first workgroup and column), and the number of workgroups."""
     parts: list[dict[str, Any]] = []
     first = column = 0
@@ -58,6 +81,38 @@ def parts_of(kernel: VulkanTemplateKernel, problem: Problem, per_group: int) -> 
             first += -(-n // per_group)
             column += n
     return parts, first
+
+
+def context_of(kernel: VulkanTemplateKernel, problem: Problem, tile: Tile, tm: int) -> tuple[dict[str, Any], int]:
+    """What every template of these layers is told for ``tm`` rows of x at a time, and workgroups for so many."""
+    parts, tiles = _parts(kernel, problem, tile.threads // tile.lanes * tile.rows)
+    x, info, cluster = kernel.inputs[0], kernel.device_info, tile.cluster(kernel.device_info)
+    gain = None if problem.gain is None else kernel.inputs[problem.gain]
+    values = {
+        "threads": tile.threads,
+        "lanes": tile.lanes,
+        "rows": tile.rows,
+        "slots": tile.rows * (2 if problem.gate else 1),
+        "tm": tm,
+        "m": kernel.size(kernel.node.get_size()[0]),
+        "k": problem.k,
+        "one_over_k": literal(1 / problem.k, torch.float32),
+        "columns": problem.sizes[0] if problem.gate else sum(problem.sizes),
+        "tiles": tiles,
+        "parts": parts,
+        "gate": problem.gate,
+        "norm": problem.norm,
+        "eps": literal(problem.eps, torch.float32),
+        "plus_one": problem.plus_one,
+        "gain": "" if problem.gain is None else kernel.address(problem.gain),
+        "gain_bytes": 0 if gain is None else gain.get_dtype().itemsize,
+        "x_address": kernel.address(0),
+        "x_pitch": problem.pitches[0] * x.get_dtype().itemsize,
+        "x_bytes": x.get_dtype().itemsize,
+        "cluster": cluster,
+        "whole_subgroup": cluster == info.limits.subgroup_size_max,
+    }
+    return values, tiles
 
 
 def element(kernel: VulkanTemplateKernel, position: int) -> Any:

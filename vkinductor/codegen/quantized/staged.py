@@ -28,10 +28,9 @@ from ..alignment import begins_aligned, divides
 from ..compat import size_hint
 from ..gemm.integer import has_dot_product
 from ..template_kernel import VulkanTemplateKernel
-from ..types import literal
 from ..wide_loads import loads
 from .gemv import QuantizedTile
-from .problem import Problem, parts_of
+from .problem import Problem, context_of
 from .units import BLOCK, WEIGHTS, Unit, function, unit
 
 # Rows of x that a workgroup has at once.
@@ -255,38 +254,18 @@ def _plan(
     x, info = kernel.inputs[0], kernel.device_info
     gain = None if problem.gain is None else kernel.inputs[problem.gain]
     rows = kernel.node.get_size()[0]
-    teams, slots = tile.threads // tile.lanes, tile.rows * (2 if problem.gate else 1)
-    parts, tiles = parts_of(kernel, problem, teams * tile.rows)
-    cluster, pitch, units = tile.cluster(info), problem.pitches[1], problem.k // WEIGHTS
+    values, tiles = context_of(kernel, problem, tile, tm)
+    teams, slots = tile.threads // tile.lanes, values["slots"]
+    pitch, units = problem.pitches[1], problem.k // WEIGHTS
     passes, kinds = -(-units // tile.lanes), _kinds(problem, tile, known)
     most_words = max(kind["words"] for kind in kinds)
     nbytes = _stage_bytes(problem, tile, known) if tile.staged else 16
     share = _share(info)
-    values = {
-        "threads": tile.threads,
-        "lanes": tile.lanes,
-        "rows": tile.rows,
-        "slots": slots,
-        "tm": tm,
-        "m": kernel.size(rows),
-        "k": problem.k,
+    values |= {
         "units": units,
         "passes": passes,
         "ahead": 0 if tile.staged else passes if passes * slots * most_words <= _MOST_WORDS else 1,
-        "one_over_k": literal(1 / problem.k, torch.float32),
-        "columns": problem.sizes[0] if problem.gate else sum(problem.sizes),
-        "tiles": tiles,
-        "parts": parts,
-        "gate": problem.gate,
-        "norm": problem.norm,
-        "eps": literal(problem.eps, torch.float32),
-        "plus_one": problem.plus_one,
-        "gain": "" if gain is None else kernel.address(problem.gain or 0),
-        "gain_nbytes": 0 if gain is None else gain.get_dtype().itemsize,
         "gain_loads": None if gain is None else loads(gain),
-        "x_address": kernel.address(0),
-        "x_pitch": problem.pitches[0] * x.get_dtype().itemsize,
-        "x_nbytes": x.get_dtype().itemsize,
         "x": loads(x),
         "share": share,
         "item": BLOCK // share,
@@ -304,8 +283,6 @@ def _plan(
         "stage_type": {16: "uvec4", 8: "uvec2", 4: "uint"}[nbytes],
         "stage_loads": -(-teams * tile.rows * pitch // (nbytes * tile.threads)),
         "most_subgroups": tile.threads // info.limits.subgroup_size_min,
-        "cluster": cluster,
-        "whole_subgroup": cluster == info.limits.subgroup_size_max,
         "defines": [] if x.get_dtype() == torch.float32 else ["HALF_ACTIVATIONS"],
     }
     return "staged_linear.glsl.jinja", values, tiles * ceildiv(rows, tm)
