@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from vkinductor.runtime.hazards import COMPUTE_READ, COMPUTE_WRITE, TRANSFER_READ, TRANSFER_WRITE
 from vkinductor.runtime.replay.capture import CaptureRefused, lifetimes
 from vkinductor.runtime.replay.plan import MemoryPlan, Value, check, plan
 from vkinductor.runtime.replay.program import Program
@@ -176,6 +177,58 @@ def test_what_is_bound_before_a_replay_is_bound_again(kernels, device, counters,
     kernels.run_scale_add(device, target, target, N, 1.0, -1.0)
     np.testing.assert_array_equal(kernels.download(device, target, N), want(x + 1, 5, 1.0) - 1)
     assert counters.submits == 1
+
+
+@pytest.fixture
+def commands(device, monkeypatch) -> list[str]:
+    """What is recorded into primary command buffers from now on: "barrier M" and "program"."""
+    stream, found = device.stream, []
+    record, run = stream.barriers.record, stream._vk.vkCmdExecuteCommands
+
+    def recorded(command, mask, to):
+        current = stream.submissions.current
+        if current is not None and command == current.command:
+            found.append(f"barrier {mask}")
+        record(command, mask, to)
+
+    def ran(*args):
+        found.append("program")
+        run(*args)
+
+    monkeypatch.setattr(stream.barriers, "record", recorded)
+    monkeypatch.setattr(stream._vk, "vkCmdExecuteCommands", ran)
+    return found
+
+
+def test_the_primary_command_buffer_waits_before_a_program(kernels, device, recording, commands):
+    """A barrier at the beginning of a secondary one does not order it with dispatches and copies on NVIDIA."""
+    recording, capture = recording
+    binding = recording.bind("a", capture)
+    source, other, target = (kernels.upload(device, np.ones(N, np.float32)) for _ in range(3))
+
+    def replay():
+        assert recording.replay(binding, (source, target))
+
+    def before(*steps) -> list[str]:
+        device.synchronize()
+        commands.clear()
+        for step in steps:
+            step()
+        return commands[: len(commands) - commands[::-1].index("program")]
+
+    def dispatch():
+        kernels.run_scale_add(device, other, source, N, 1.0, 1.0)
+
+    def copy():
+        device.stream._copy(source, other, 4 * N)
+
+    wrote, copied = COMPUTE_WRITE | COMPUTE_READ, TRANSFER_WRITE | TRANSFER_READ
+    assert before(replay) == ["program"]
+    assert before(dispatch, replay) == [f"barrier {wrote}", "program"]
+    assert before(replay, replay) == ["program", f"barrier {wrote}", "program"]
+    assert before(replay, dispatch, replay) == ["program", f"barrier {wrote}", f"barrier {wrote}", "program"]
+    if device.info.kind != "cpu":  # where the host copies by itself
+        assert before(copy, replay) == [f"barrier {copied}", "program"]
 
 
 def test_in_order_with_other_commands(kernels, device, recording):

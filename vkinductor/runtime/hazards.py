@@ -22,6 +22,9 @@ COMPUTE_READ = 2
 TRANSFER_WRITE = 4
 TRANSFER_READ = 8
 
+# What is waited for after a recorded program, whose ranges are not kept.
+AFTER_PROGRAM = COMPUTE_WRITE | COMPUTE_READ
+
 # Beyond this many dispatches since the last compute -> transfer barrier, a transfer simply waits for all of
 # them.
 MAX_UNORDERED_DISPATCHES = 4096
@@ -133,10 +136,16 @@ class HazardTracker:
         self._all_before_transfer = False
         self._compute_after_program = self._transfer_after_program = False
 
-    def program(self) -> None:
-        """A recorded program, which waits for everything before it: the next command of each stage waits for it."""
+    def program(self) -> int:
+        """A recorded program, which does not begin with a barrier: it waits for whatever no barrier has ordered with
+        dispatches yet, and the next command of each stage waits for it.
+        """
+        mask = self._compute_compute.clear() | self._transfer_compute.clear() << 2
+        if self._compute_after_program:
+            mask |= AFTER_PROGRAM
         self.clear()
         self._compute_after_program = self._transfer_after_program = True
+        return mask
 
     def clear(self) -> None:
         """Forget everything: the device is idle and its writes are visible."""
@@ -163,7 +172,7 @@ class HazardTracker:
             self._all_before_transfer = True
         if self._compute_after_program:
             self._compute_after_program = False
-            mask |= COMPUTE_WRITE | COMPUTE_READ
+            mask |= AFTER_PROGRAM
         return mask
 
     def transfer(self, reads: Ranges, writes: Ranges) -> int:
@@ -180,7 +189,7 @@ class HazardTracker:
         self._transfer_compute.add(reads, writes)
         if self._transfer_after_program:
             self._transfer_after_program = False
-            mask |= COMPUTE_WRITE | COMPUTE_READ
+            mask |= AFTER_PROGRAM
         return mask
 
     def _conflicts_with_compute(self, reads: Ranges, writes: Ranges) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.runtime.barriers import TO_TRANSFER, Barriers
+from vkinductor.runtime.barriers import TO_COMPUTE, TO_TRANSFER, Barriers
 from vkinductor.runtime.errors import VulkanError
 from vkinductor.runtime.hazards import HazardTracker, Ranges, ranges_overlap
 from vkinductor.runtime.replay.capture import Captures
@@ -140,8 +140,11 @@ class Recorder:
         self.submissions.submit()
         self._submit_at = min(self._submit_at * 2, self._max_dispatches)
 
-    def _run_program(self, command: Any, dispatches: int, entry: Entry) -> int:
+    def _run_program(self, command: Any, dispatches: int, entry: Entry, mask: int) -> int:
         """Run a recorded (secondary) command buffer with so many dispatches; the value its submission signals.
+
+        mask: earlier accesses to wait for. The barrier stands before the program, not at its beginning: there NVIDIA's
+        driver (580.159, an H200) did not wait for dispatches and copies of the primary command buffer.
 
         Small programs share a submit as dispatches do: a submit costs the host as much as replaying one. Once there is
         work for some time, a device that has none is not kept waiting.
@@ -153,6 +156,9 @@ class Recorder:
             slot = None
         if slot is None:
             slot = self._begin()
+        if mask:
+            self.barriers.record(slot.command, mask, TO_COMPUTE)
+            counters.barriers += 1
         self._program[0] = command
         self._vk.vkCmdExecuteCommands(slot.command, 1, self._program)
         self._bound = None  # a program leaves nothing bound that can be relied on

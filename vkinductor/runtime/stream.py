@@ -15,7 +15,7 @@ from vkinductor.runtime import copy_kernel
 from vkinductor.runtime.barriers import TO_COMPUTE
 from vkinductor.runtime.errors import UnsupportedError, VulkanError
 from vkinductor.runtime.grid import fold
-from vkinductor.runtime.hazards import Ranges
+from vkinductor.runtime.hazards import AFTER_PROGRAM, Ranges
 from vkinductor.runtime.recorder import Recorder
 from vkinductor.runtime.staging import HostRing
 from vkinductor.runtime.stats import counters
@@ -140,15 +140,14 @@ class Stream(Recorder):
     def replay(self, instance: Instance, name: str, dispatches: int, barriers: int) -> None:
         """Run a recorded program (see `replay.program`), which is filled in. The lock is held."""
         entry = (name, instance.reads, instance.writes)
-        left = dispatches
+        left, mask = dispatches, self._hazards.program()
         for command in instance.commands:
             here = min(left, self.program_dispatches or left)
-            instance.value = self._run_program(command, here, entry)
-            left -= here
-        self._hazards.program()
+            instance.value = self._run_program(command, here, entry, mask)
+            left, mask = left - here, AFTER_PROGRAM
         counters.replays += 1
         counters.dispatches += dispatches
-        counters.barriers += barriers + 1
+        counters.barriers += barriers
 
     # Transfers.
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE
+from vkinductor.runtime.barriers import TO_COMPUTE
 from vkinductor.runtime.errors import check
 from vkinductor.runtime.hazards import HazardTracker, Ranges
 from vkinductor.runtime.replay.resources import Arguments
@@ -27,7 +27,6 @@ _STAGE_COMPUTE = 0x20
 _BIND_COMPUTE = 1
 _SIMULTANEOUS_USE = 0x4
 
-# The prologue also orders argument memory that the host wrote; a submit does that by itself.
 _GROUPS = struct.Struct("<III")
 
 
@@ -72,8 +71,8 @@ class Instance:
 class Program:
     """Steps in order, recorded once for each instance. The stream's lock is held by every caller.
 
-    `barriers`: pipeline barriers between the steps, after the one that every program begins with. `dispatches`: that a
-    replay runs.
+    `barriers`: pipeline barriers between the steps; whoever runs the program waits for what came before. `dispatches`:
+    that a replay runs.
     """
 
     # Instances in flight at a time: the host fills in one while the device runs others. As many dispatches as the
@@ -154,7 +153,6 @@ class Program:
         """A command buffer with the steps from `first` to before `end`."""
         vk, stream = self._device.vk, self._device.stream
         command, barriers = self.begin(), stream.barriers
-        barriers.record(command, ALL_SOURCES, TO_COMPUTE)
         bound: Pipeline | None = None
         for at, (step, mask) in enumerate(zip(self.steps[first:end], self._masks[first:end], strict=True)):
             if mask and at:
