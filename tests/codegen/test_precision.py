@@ -33,6 +33,18 @@ def test_halves_to_halves(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
+def test_quotients_of_halves(dtype):
+    """By the reciprocal, also of the largest numbers."""
+    largest = torch.finfo(dtype).max
+    special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, largest, -largest, 1.0, 3.0])
+    x, y = (t.flatten() for t in torch.meshgrid(special, special, indexing="ij"))
+    x, y = (torch.cat([a, b]).to(dtype) for a, b in ((x, torch.randn(4096) * 40), (y, torch.randn(4096))))
+    got, code = run(torch.div, x, y)
+    assert FAST in code
+    same(got, (x.double() / y.double()).to(dtype), rtol=0 if dtype == torch.bfloat16 else 1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
 def test_error_functions_of_halves(dtype):
     """A ratio without exponentials, whose error of 2^-20 the cancellation in GELU shows far below zero."""
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-5, -3.84, 3.9])

@@ -1,14 +1,19 @@
 // Division. Vulkan promises 2.5 units in the last place for divisors up to 2^126 and nothing beyond (Precision and Operation
 // of SPIR-V Instructions); an H100 answers 0 there.
 
-// x / y for divisors of any size: scaling by a power of two changes no quotient that is a normal number.
+// x / y for divisors of any size: scaling by a power of two changes no quotient that is a normal number. With HALF_RESULTS
+// by the reciprocal, which a row whose elements are divided by one number has to find once.
 float vk_div(float x, float y) {
     // A branch that is hardly taken: half the instructions of a choice of factors.
     if (vk_abs(y) > 1.15292150e+18) {
         x *= 8.67361738e-19;
         y *= 8.67361738e-19;
     }
+#ifdef HALF_RESULTS
+    return x * (1.0 / y);
+#else
     return x / y;
+#endif
 }
 
 // x - q * y to about 46 bits: each factor is cut in two halves of 12 bits, whose products are exact. fma() need not be fused.

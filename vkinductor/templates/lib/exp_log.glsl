@@ -57,10 +57,14 @@ float vk_exp(float x) {
 // bound by its arithmetic. The device's own exp2 is good to 3 + 2 |y| units (Vulkan, "Precision and Operation of SPIR-V
 // Instructions"), and |y| is at most 1/2 but for results that are subnormal or infinite: n stays within +-127.
 float vk_exp_near(float x) {
+#ifdef HALF_RESULTS
+    return exp2(x * 1.44269504);
+#else
     precise float sum = fma(min(max(x, -87.0), 88.0), 1.44269504, 12582912.0);
     precise float n = sum - 12582912.0;
     precise float r = fma(n, 2.12194440e-4, fma(n, -0.693359375, x));
     return exp2(r * 1.44269504) * intBitsToFloat((floatBitsToInt(sum) << 23) + 0x3f800000);
+#endif
 }
 
 // (2^r - 1) / r on |r| <= 1/2
