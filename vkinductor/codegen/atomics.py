@@ -17,7 +17,8 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from vkinductor.runtime.deviceinfo import Features
 from vkinductor.runtime.errors import UnsupportedError
 
-from .ops import GlslOverrides, bits_of, from_bits
+from .operands import bits_of, from_bits
+from .ops import GlslOverrides
 from .types import glsl_type
 
 # Store modes of Inductor's (atomic_mul is ours) and what combines the old element and the new value.

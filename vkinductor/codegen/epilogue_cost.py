@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .ops import UNARY_FLOAT
+from .op_tables import UNARY_FLOAT
 
 # Instructions, about; what is not here is one. Functions of the library are polynomials.
 _FUNCTION = 30

@@ -28,7 +28,8 @@ from vkinductor.templates import render
 from . import columns, heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize, widening
 from .alignment import begins_aligned, divides
 from .compat import setting, size_hint
-from .ops import GlslOverrides, as_dtype
+from .operands import as_dtype
+from .ops import GlslOverrides
 from .pending import Part, PendingSection, lines_of
 from .precision import half_results
 from .printer import GlslPrinter

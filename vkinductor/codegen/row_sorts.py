@@ -20,7 +20,7 @@ from torch._inductor.virtualized import ops
 from vkinductor.templates import render
 
 from . import heuristics
-from .ops import as_dtype, round_to_half
+from .operands import as_dtype, round_to_half
 from .types import convert, glsl_type
 
 

@@ -21,7 +21,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from vkinductor.templates import render
 
-from .ops import as_dtype
+from .operands import as_dtype
 from .sections import Section, hoist
 from .types import glsl_type, literal
 

@@ -9,7 +9,7 @@ from torch._inductor.codegen.common import CSEVariable
 from torch._inductor.utils import upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
 
-from .ops import as_dtype, dtype_of, use
+from .operands import as_dtype, dtype_of, use
 from .types import convert, glsl_type, is_float
 
 

@@ -28,7 +28,7 @@ from vkinductor.runtime.abi import ArgumentLayout
 from .alignment import begins_aligned
 from .compat import mark_value_expressions
 from .kernel import VulkanKernel
-from .ops import as_dtype
+from .operands import as_dtype
 from .precision import half_results
 from .source import KernelText, assemble
 from .types import glsl_type

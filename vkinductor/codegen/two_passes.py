@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .ops import as_dtype
+from .operands import as_dtype
 from .reductions import greatest_number, reduction
 from .types import glsl_type, literal
 

@@ -21,7 +21,7 @@ from torch._inductor.utils import upcast_compute_type
 from torch._inductor.virtualized import V
 
 from ..kernel import GlslCSE
-from ..ops import as_dtype, round_to_half
+from ..operands import as_dtype, round_to_half
 from ..pending import lines_of
 from ..template_kernel import HALVES, VulkanTemplateKernel
 from ..types import glsl_type
