@@ -2,7 +2,8 @@
 
 Scalar code: an invocation computes one element (pointwise) or its share of a row (reduction). Inductor
 decides what is fused and in which order; ops.py writes the expressions; sections.py moves values between
-scopes; the skeleton (bounds, grid, lanes, loops) is a Jinja template. Launching is launch.py's.
+scopes; kernel_text.py fills in the skeleton (bounds, grid, lanes, loops), a Jinja template; kernel_arguments.py has the
+arguments. Launching is launch.py's.
 """
 
 from __future__ import annotations
@@ -15,81 +16,34 @@ from typing import Any
 
 import sympy
 import torch
-from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
+from torch._inductor.codegen.common import CSEVariable, DeferredLine, IndentedBuffer
 from torch._inductor.codegen.simd import IterationRangesEntry, SIMDKernel
 from torch._inductor.utils import prefix_is_reduction, sympy_index_symbol, upcast_compute_type
 from torch._inductor.virtualized import OpsValue, V
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from vkinductor.runtime import context
-from vkinductor.runtime.abi import ArgumentLayout
 from vkinductor.templates import render
 
-from . import columns, heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize, widening
-from .alignment import begins_aligned, divides
+from . import heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize
+from .alignment import begins_aligned
 from .compat import setting, size_hint
+from .glsl_cse import GlslCSE
+from .kernel_arguments import KernelWithArguments
+from .kernel_text import finished
 from .operands import as_dtype
 from .ops import GlslOverrides
-from .pending import Part, PendingSection, lines_of
-from .precision import half_results
+from .pending import Part, PendingSection
 from .printer import GlslPrinter
 from .ranges import split_whole
 from .reductions import ARG_REDUCTIONS, reduction
 from .row_access import row_access
-from .sections import Section, hoist
-from .source import KernelText, assemble
+from .source import KernelText
 from .two_passes import IN_TWO_PASSES
 from .types import convert, glsl_type, literal
 
 
-class GlslCSE(CSE):
-    """Common subexpressions as typed GLSL declarations: ``float tmp3 = ...;``."""
-
-    def generate(
-        self,
-        buffer: IndentedBuffer,
-        expr: Any,
-        *,
-        bounds: ValueRanges[Any] | None = None,
-        write: bool = True,
-        assignment: bool = True,
-        dtype: torch.dtype | None = None,
-        shape: Any = None,
-    ) -> CSEVariable:
-        """The variable that holds ``expr`` (declared in ``buffer`` unless it already exists)."""
-        bounds = ValueRanges.unknown() if bounds is None else bounds
-        if isinstance(expr, OpsValue):
-            expr = expr.value
-        if isinstance(expr, CSEVariable):
-            expr.bounds = _tightened(expr.bounds, bounds)
-            expr.use_count += 1
-            return expr
-        assert dtype is not None, f"value without a dtype: {expr}"
-        register = glsl_type(dtype).register
-        key = f"{register} {expr}"
-        var = self.try_get(key)
-        if var is not None and V.kernel.visible(var):
-            var.bounds = _tightened(var.bounds, bounds)
-            var.use_count += 1
-            return var
-        var = self.newvar(bounds, dtype, ())
-        self.put(key, var)
-        if write:
-            buffer.writeline(f"{register} {var} = {expr};" if assignment else f"{expr};")
-        return var
-
-
-def _tightened(known: ValueRanges[Any], bounds: ValueRanges[Any]) -> ValueRanges[Any]:
-    """Both ranges of one value together.
-
-    Inductor's analysis and ours may disagree on the kind: an index as a float is a range of integers to one of them.
-    Ranges of two kinds cannot be intersected, and the first is as true as before.
-    """
-    kinds = {(r.is_bool, r.is_int) for r in (known, bounds) if r != ValueRanges.unknown()}
-    return known.tighten(bounds) if len(kinds) < 2 else known
-
-
-class VulkanKernel(SIMDKernel):
+class VulkanKernel(KernelWithArguments):
     """Generates one pointwise or reduction kernel."""
 
     overrides = GlslOverrides
@@ -490,180 +444,4 @@ class VulkanKernel(SIMDKernel):
     def text(self) -> KernelText:
         """The finished kernel: GLSL and what launching it takes."""
         self.codegen_body()
-        sections = [section.resolve(self) for section in self.pending]
-        pointers, fields, nbytes = self._arguments()
-        accesses = list(self.accesses.values())
-        numels = {
-            tree.prefix: self._numel(tree.prefix, tree.numel)
-            for tree in self.range_trees
-            if tree.prefix == "x" or self.reduces
-        }
-        layout = ArgumentLayout(tuple(fields))
-        common: dict[str, Any] = {
-            "index": self.index_dtype,
-            "pointers": pointers,
-            "xnumel": numels.get("x", "1"),
-            "indexing": lines_of(self.indexing_code),
-            "half_results": half_results(
-                self.device_info, [a for a in accesses if (a.var, "ptr") in fields], self.atomic_add_found
-            ),
-        }
-        if self.reduces:
-            hoisted = hoist(sections, max(1, self.layout.elements))
-            widened = None
-            if self.layout.across > 1 and divides(self.layout.across, self.features.numel) and not self.index_checks:
-                widened = columns.widen(
-                    sections, hoisted, common["indexing"], self.layout.across, widening.along_x(self), accesses
-                )
-            if widened is not None:
-                (sections, hoisted), width = widened, 1
-            else:
-                self.layout = dataclasses.replace(self.layout, across=1)
-                width = widening.rows(self, sections, accesses)
-            text, per_group = "reduction.glsl.jinja", self.layout.rows * self.layout.across * self.layout.turns
-            functions = [scan.glsl() for scan in self.scans]
-            shared = [(register, array, self.layout.workgroup) for (register, _), array in self.shared.items()]
-            if self.row_sort is not None:
-                functions.append(self.row_sort.functions())
-                shared += self.row_sort.shared(self.layout.rows)
-            specific = {
-                "layout": self.layout,
-                "subgroup": heuristics.fold_subgroup(self.device_info, self.layout, []),
-                "width": width,
-                "unroll": self._unrolled(sections, width),
-                "whole": widening.whole_rows(self),
-                "rnumel": numels["r0_"],
-                "short_row": _known_below(self.features.reduction_numel, 1 << 30),
-                "few_rows": _known_below(self.features.numel, 1 << 30),
-                "hoisted": hoisted,
-                "sections": sections,
-                "functions": functions,
-                "shared": shared,
-                "column_sums": self.column_sums,
-            }
-        else:
-            text, workgroup = "pointwise.glsl.jinja", self.pointwise_layout.workgroup
-            body = [line for s in sections for line in s.body]
-            lines = [*common["indexing"], *body]
-            self.tile = widening.tile(self, lines, accesses)
-            wide = None if self.tile is not None else widening.elements(self, lines, accesses)
-            self.width = wide.width if wide is not None else 1
-            per_group = workgroup * self.width
-            numel = self.features.numel
-            if self.tile is not None:
-                text, per_group = "tile.glsl.jinja", 1
-            specific = {
-                "tile": self.tile,
-                "workgroup": workgroup,
-                "wide": wide,
-                "tail": wide is not None and not divides(wide.width, numel),
-                "body": vectorize.scalar(body, accesses),
-            }
-        values = {**common, **specific}
-        return assemble(text, layout, self.device_info, values, per_group, sorted(self.written), nbytes)
-
-    def _unrolled(self, sections: list[Section], width: int) -> int:
-        """Elements that a pass of the loops over the row takes."""
-        if self.layout.elements:
-            return 1
-        loops = sum(s.loop or bool(pending.parts) for s, pending in zip(sections, self.pending, strict=True))
-        row, lanes = self.features.reduction_numel, self.layout.lanes * width * self.layout.batch
-        longest = heuristics.longest_row(self.device_info, self.layout)
-        if longest is not None:
-            V.graph.sizevars.guard_or_false(sympy.Le(row, longest))
-        return loop_limit.unrolled(self.device_info, row, lanes, loops, self.passes_within)
-
-    def _numel(self, prefix: str, numel: sympy.Expr) -> str:
-        if isinstance(numel, (int, sympy.Integer)):
-            return f"{self.index_dtype}({int(numel)}{'l' if self.index_dtype == 'int64_t' else ''})"
-        return f"ARG.{prefix}numel"
-
-    def _arguments(self) -> tuple[list[str], list[tuple[str, str]], list[int | None]]:
-        """Declarations of the buffer pointers, the argument fields in call order, and the bytes behind each."""
-        pointers: list[str] = []
-        nbytes: list[int | None] = []
-        fields: list[tuple[str, str]] = []
-        argdefs, call_args, _, _ = self.args.python_argdefs()
-        for definition, call_arg in zip(argdefs, call_args, strict=True):
-            inner = definition.name
-            if inner in self.scalar_arguments:
-                fields.append((inner, scalar_kind(self.scalar_arguments[inner])))
-            elif isinstance(call_arg, str):
-                entry = glsl_type(V.graph.get_dtype(call_arg))
-                nbytes += [None] * (len(fields) - len(nbytes)) + [_static_nbytes(call_arg)]
-                fields.append((inner, "ptr"))
-                pointers.append(f"{entry.buffer} {inner} = {entry.buffer}(ARG.{inner});")
-            else:
-                # A size used as a value may exceed what indices need: it travels at full width.
-                fields.append((inner, self.real_arguments.get(inner, "i64")))
-                if inner not in self.real_arguments:
-                    pointers.append(f"const {self.index_dtype} {inner} = {self.index_dtype}(ARG.{inner});")
-        for tree in self._passed_numels():
-            fields.append((f"{tree.prefix}numel", self._integer_kind()))
-        nbytes += [None] * (len(fields) - len(nbytes))
-        if self.index_checks:
-            fields += [("index_errors", "ptr"), ("launch", "u32")]
-            nbytes += [4 * index_errors.WORDS, None]
-            pointers.append("Buffer_uint index_errors = Buffer_uint(ARG.index_errors);")
-            self.written.add("index_errors")
-        return pointers, fields, nbytes + [None] * (len(fields) - len(nbytes))
-
-    def _integer_kind(self) -> str:
-        return "i32" if self.index_dtype == "int" else "i64"
-
-    def _passed_numels(self) -> list[Any]:
-        """Range trees whose length varies and so travels as an argument."""
-        return [
-            tree
-            for tree in self.range_trees
-            if not isinstance(tree.numel, (int, sympy.Integer))
-            and (not prefix_is_reduction(tree.prefix) or self.reduces)
-        ]
-
-    def launch_arguments(self, name: str) -> list[str]:
-        """Wrapper expressions for the fields of ``_arguments``, in the same order."""
-        wrapper: Any = V.graph.wrapper_code
-        for symbol in self.args.sizevars:
-            if isinstance(symbol, sympy.Symbol):
-                wrapper.ensure_size_computed(symbol)
-        _, call_args, _, _ = self.args.python_argdefs()
-        args = [a if isinstance(a, str) else wrapper.codegen_python_sizevar(a) for a in call_args]
-        args += [wrapper.codegen_python_sizevar(tree.numel) for tree in self._passed_numels()]
-        if self.index_checks:
-            args += ["index_errors", str(wrapper.checked_launch(name, [c.buffers for c in self.index_checks]))]
-        return args
-
-    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
-        """Write the launch into the wrapper."""
-        wrapper: Any = V.graph.wrapper_code
-        items = [tree.numel for tree in self.range_trees if tree.prefix == "x"]
-        text = wrapper.codegen_python_sizevar(items[0]) if items else "1"
-        text = text if self.tile is None else str(self.tile.count)
-        wrapper.write_kernel_call(name, self.launch_arguments(name), text)
-        self.check_results(name)
-
-    def check_results(self, name: str) -> None:
-        """Let the program compare what a launch has computed, if it is to."""
-        check: Any = getattr(V.graph.wrapper_code, "check_kernel", None)
-        if check is not None:
-            check(name, self.scheduled, self.args.live_output_buffers())
-
-
-def scalar_kind(dtype: torch.dtype) -> str:
-    """Argument-block kind of a scalar passed by value."""
-    return {"float": "f32", "double": "f64", "int": "i32", "uint": "u32", "int64_t": "i64", "uint64_t": "u64"}.get(
-        glsl_type(dtype).register, "i32"
-    )
-
-
-def _static_nbytes(name: str) -> int | None:
-    """Bytes behind buffer ``name`` when its size does not vary."""
-    buffer = V.graph.try_get_buffer(name)
-    if buffer is None or not buffer.has_tensor_output():
-        return None
-    size = V.graph.sizevars.simplify(buffer.get_layout().storage_size())
-    return int(size) * buffer.get_dtype().itemsize if isinstance(size, (int, sympy.Integer)) else None
-
-
-def _known_below(numel: sympy.Expr, bound: int) -> bool:
-    return isinstance(numel, (int, sympy.Integer)) and int(numel) < bound
+        return finished(self)

@@ -287,7 +287,7 @@ class VulkanTemplateKernel(VulkanKernel):
         template, values, self.workgroups = self.node.plan(self)
         indexing, body = self.epilogue(epilogue_nodes)
         with V.set_kernel_handler(self):
-            pointers, fields, nbytes = self._arguments()
+            pointers, fields, nbytes = self.argument_fields()
         result = self.sole_result(indexing, body)
         given, finish = self.given(result)
         context = {

@@ -20,7 +20,7 @@ from torch._inductor.ir import BaseView, FlexibleLayout, Pointwise, StorageBox, 
 from torch._inductor.utils import upcast_compute_type
 from torch._inductor.virtualized import V
 
-from ..kernel import GlslCSE
+from ..glsl_cse import GlslCSE
 from ..operands import as_dtype, round_to_half
 from ..pending import lines_of
 from ..template_kernel import HALVES, VulkanTemplateKernel

@@ -64,7 +64,7 @@ def arguments(kernel: Any, text: KernelText) -> Arguments:
             numbers.append((None, _real(call_arg)))
         else:
             numbers.append((None, size_hint(call_arg)))
-    numbers += [(None, size_hint(tree.numel)) for tree in kernel._passed_numels()]
+    numbers += [(None, size_hint(tree.numel)) for tree in kernel.passed_numels()]
     if len(numbers) != len(text.layout.fields):
         raise NotLaunchableError("it has arguments of another kind")
     places = {name: i for i, name in enumerate([*read, *(name for name in written if name not in read)])}
