@@ -103,6 +103,9 @@ def test_shapes(dtype, heads, groups, length, width, width_v, rotary):
         StepTile(16, 2, 1, rows=1, early=True, ahead=True),
         StepTile(16, 1, 4, rows=2, early=True),
         StepTile(16, 1, 4, solo=51, shuffled=8),
+        StepTile(16, 1, 4, rows=2, sides=2, lent=True, fence=1),
+        StepTile(16, 4, 4, rows=4, lent=True, fence=2, straight=True, spare=True),
+        StepTile(32, 2, 4, rows=8, lent=True, fence=2, straight=True, shuffled=8, early=True),
     ],
     ids=str,
 )

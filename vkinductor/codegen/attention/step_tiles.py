@@ -64,6 +64,10 @@ class StepTile:
     early: bool = False
     ahead: bool = False
     shuffled: int = 2
+    lent: bool = False
+    fence: int = 0
+    straight: bool = False
+    spare: bool = False
 
     def cut(self, shape: Shape, size: int) -> Cut:
         """The tile as the kernel for ``shape`` has it, with subgroups of ``size``."""
@@ -138,6 +142,7 @@ def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
     shares = max(min(tile.threads * step // (all_rows * shape.width_v), tile.pieces), 1)
     floats = 2 * subgroups * padded + subgroups * kept * (size + 1) + shape.length * lanes * elements_k
     floats += subgroups * teams * (tile.unroll + 1) * padded if exchanges else 0
+    floats += all_rows * lanes * elements_k if tile.lent else 0
     if tile.pieces > 1:
         floats += (tile.pieces + 1) * all_rows + 1 + (shares * all_rows * shape.width_v if shares > 1 else 0)
     return Cut(
