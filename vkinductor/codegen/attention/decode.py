@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._inductor import lowering
 from torch._inductor.ir import FixedLayout, FlexibleLayout, TensorBox
 from torch._inductor.utils import ceildiv
 from torch._inductor.virtualized import V
@@ -16,7 +17,9 @@ from torch._inductor.virtualized import V
 from vkinductor.codegen import heuristics
 from vkinductor.codegen.alignment import WIDEST, vector_width
 from vkinductor.codegen.compat import size_hint
+from vkinductor.codegen.counters import counters
 from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
+from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .decode_matrices import SHAPE, MatrixTile, distances
@@ -28,6 +31,10 @@ MOST_QUERIES = 8
 
 # Invocations that put the pieces of one result together.
 SPLIT = 8
+
+# Pieces of a head that the last workgroup on matrices puts together, at most, and how many it reads at a time: more take
+# longer than a kernel of its own.
+MOST_COMBINED, COMBINED_AT_ONCE = 32, 8
 
 # Floats in which the results of a workgroup's lines are summed, some rows at a time.
 AT_ONCE = 2048
@@ -189,9 +196,11 @@ def _address(kernel: VulkanTemplateKernel, operand: Any) -> str:
 
 
 def _plan_pieces(
-    kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile | MatrixTile, total: int, single: bool
-) -> tuple[str, dict[str, Any], Any]:
+    kernel: VulkanTemplateKernel, problem: Problem, tile: DecodeTile | MatrixTile, total: int, single: bool,
+    combines: bool = False,
+) -> tuple[str, dict[str, Any], Any]:  # fmt: skip
     masked = bool(problem.mask)
+    parts, counts = (kernel.inputs[n] for n in (-2, -1)) if combines else (None, None)
     rows = tile.rows(kernel.device_info, total) if isinstance(tile, MatrixTile) else min(total, ROWS)
     blocks = -(-total // rows)
     q, k, v = kernel.inputs[:3]
@@ -199,19 +208,29 @@ def _plan_pieces(
         "rows": rows,
         "blocks": blocks,
         "single": single,
+        "combines": combines,
         "address_k": _address(kernel, k),
         "address_v": _address(kernel, v),
         "load_q": kernel.operand(0),
         "load_k": kernel.operand(1),
         "load_v": kernel.operand(2),
         "load_mask": kernel.operand(3) if masked else None,
-        "store_lse": kernel.result(3 + masked) if single else None,
+        "store_lse": kernel.result(3 + masked) if single or combines else None,
         "q_strides": strides(kernel, 0),
         "k_strides": strides(kernel, 1),
         "v_strides": strides(kernel, 2),
         "mask_strides": strides(kernel, 3) if masked else None,
     }
     groups = problem.batch * problem.groups * ceildiv(problem.keys, tile.chunk) * blocks
+    if combines:
+        for scratch in (parts, counts):
+            kernel.written.add(kernel.args.input(scratch.get_name()))
+        pieces = size_hint(ceildiv(problem.keys, tile.chunk))
+        values |= {
+            "at_once": max(1, min(pieces, COMBINED_AT_ONCE)),
+            "parts_address": kernel.address(len(kernel.inputs) - 2),
+            "counters_address": kernel.address(len(kernel.inputs) - 1),
+        }
     if isinstance(tile, MatrixTile):
         values |= {"address_q": _address(kernel, q), **tile.context(kernel.device_info, problem, rows)}
         return "attention_decode_matrices.glsl.jinja", values, groups
@@ -259,6 +278,12 @@ def _plan_combine(
     return "attention_combine.glsl.jinja", values, ceildiv(elements * values["split"], threads)
 
 
+def _combines(problem: Problem, pieces: Any) -> bool:
+    """Whether whoever comes last puts pieces together: heads are counted, of a number that does not vary."""
+    few = _number(problem.batch * problem.groups) is not None and size_hint(pieces) <= MOST_COMBINED
+    return few and heuristics.forced("attention_decode_combines") is not False
+
+
 def decode(
     problem: Problem, tile: DecodeTile | MatrixTile, inputs: list[Any], lse: Any, layout: FixedLayout
 ) -> TensorBox:
@@ -272,6 +297,15 @@ def decode(
             VulkanTemplateBuffer(layout, [*inputs, *results], plan, name="attention_decode", also=results)
         )
     pieces = ceildiv(problem.keys, tile.chunk)
+    if isinstance(tile, MatrixTile) and _combines(problem, pieces):
+        rows = tile.rows(context.get().info, total)
+        blocks = problem.batch * problem.groups * -(-total // rows)
+        stride = -(-rows * (problem.width_v + 2) // 4) * 4
+        parts = lowering.empty_strided([blocks, pieces, stride], None, dtype=torch.float32, device=layout.device)
+        scratch = [realized(parts), counters(int(blocks), layout.device)]
+        plan = functools.partial(_plan_pieces, problem=problem, tile=tile, total=total, single=False, combines=True)
+        inputs, also = [*inputs, *results, *scratch], [*results, *scratch]
+        return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="attention_decode", also=also))
     size = [problem.batch * problem.groups, pieces, total, problem.width_v + 2]
     parts = FixedLayout(layout.device, torch.float32, size, FlexibleLayout.contiguous_strides(size))
     plan = functools.partial(_plan_pieces, problem=problem, tile=tile, total=total, single=False)
