@@ -18,7 +18,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo, Features, Limits
 from vkinductor.runtime.errors import UnsupportedError
 
 # Pieces of 4 keys and more, so that small caches have several.
-TILE = StepTile(threads=16, unroll=1, pieces=4)
+TILE = StepTile(threads=16, unroll=1, pieces=4, early=True, ahead=1, lent=True)
 CHUNK = 16
 
 
@@ -98,14 +98,15 @@ def test_shapes(dtype, heads, groups, length, width, width_v, rotary):
 @pytest.mark.parametrize(
     "tile",
     [
-        StepTile(16, 2, 2, rows=2, sides=2, ahead=True),
+        StepTile(16, 2, 2, rows=2, sides=2, ahead=1),
         StepTile(32, 1, 3, rows=3),  # rows and pieces that are no powers of two
-        StepTile(16, 2, 1, rows=1, early=True, ahead=True),
+        StepTile(16, 2, 1, rows=1, early=True, ahead=3),
         StepTile(16, 1, 4, rows=2, early=True),
+        StepTile(16, 1, 5),
         StepTile(16, 1, 4, solo=51, shuffled=8),
-        StepTile(16, 1, 4, rows=2, sides=2, lent=True, fence=1),
-        StepTile(16, 4, 4, rows=4, lent=True, fence=2, straight=True, spare=True),
-        StepTile(32, 2, 4, rows=8, lent=True, fence=2, straight=True, shuffled=8, early=True),
+        StepTile(16, 1, 4, rows=2, sides=2, ahead=2, lent=True),
+        StepTile(16, 4, 4, rows=4, lent=True),
+        StepTile(32, 2, 4, rows=8, lent=True, shuffled=8, early=True),
     ],
     ids=str,
 )

@@ -212,7 +212,8 @@ def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str,
     slopes = Row.of(kernel, places["slopes"], 1) if "slopes" in places else None
     values |= dict.fromkeys(_ROWS) | rows
     lent_step = math.gcd(cut.elements_k, 4)
-    once = tile.straight and (_number(problem.keys) or 1 << 31) <= tile.pieces * cut.granule
+    keys = _number(problem.keys)
+    once = keys is not None and keys <= tile.pieces * cut.granule and tile.solo <= cut.granule
     values |= {
         "combines": step.combines,
         "dtype": problem.dtype,
@@ -224,10 +225,10 @@ def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str,
         "wide_v": shape.wide_v,
         "unroll": tile.unroll,
         "early": tile.early and _early(step, cut, bool(mask)),
-        "ahead": tile.ahead and not once,
+        "ahead": 0 if once else tile.ahead,
         "lent": tile.lent,
-        "fence": tile.fence,
-        "spare": tile.lent and tile.spare,
+        "fences": 1 if heuristics.program_workgroup(info) is None else tile.threads,
+        # Whether a piece never has more than a granule of keys: nothing is scaled then.
         "once": once,
         "turns": -(-cut.all_rows // (cut.subgroups * cut.teams)),
         "lent_step": lent_step,
