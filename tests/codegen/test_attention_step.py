@@ -255,7 +255,7 @@ def test_tiles_of_a_gpu():
         assert tile is not None
         workgroups = pairs * tile.cut(shape, 32).blocks * tile.pieces
         assert workgroups in ((32, 64) if keys == 512 else (128,) if pairs < 512 else (512,)), tile
-        assert (tile.pieces == 1) == (keys == 512 or pairs >= 32)
+        assert (tile.pieces == 1) == (keys == 512 or pairs == 512)
 
 
 def test_some_tile_fits_each_head():

@@ -33,8 +33,8 @@ MOST_QUERIES = 8
 # Invocations that put the pieces of one result together.
 SPLIT = 8
 
-# Pieces of a head that the last workgroup on matrices puts together, at most, and how many it reads at a time: more take
-# longer than a kernel of its own.
+# Pieces of a head that the last workgroup on matrices puts together, at most, and how many it reads at a time: of more,
+# it would read too many in turn.
 MOST_COMBINED, COMBINED_AT_ONCE = 32, 8
 
 # Floats in which the results of a workgroup's lines are summed, some rows at a time.
@@ -201,7 +201,6 @@ def _plan_pieces(
     combines: bool = False,
 ) -> tuple[str, dict[str, Any], Any]:  # fmt: skip
     masked = bool(problem.mask)
-    parts, counts = (kernel.inputs[n] for n in (-2, -1)) if combines else (None, None)
     rows = tile.rows(kernel.device_info, total) if isinstance(tile, MatrixTile) else min(total, ROWS)
     blocks = -(-total // rows)
     q, k, v = kernel.inputs[:3]
@@ -224,7 +223,7 @@ def _plan_pieces(
     }
     groups = problem.batch * problem.groups * ceildiv(problem.keys, tile.chunk) * blocks
     if combines:
-        for scratch in (parts, counts):
+        for scratch in kernel.inputs[-2:]:
             kernel.written.add(kernel.args.input(scratch.get_name()))
         pieces = size_hint(ceildiv(problem.keys, tile.chunk))
         values |= {
@@ -288,8 +287,10 @@ def _combines(problem: Problem, pieces: Any) -> bool:
 
 
 def _counters_pay() -> bool:
-    """Whether several attentions share the dispatch that sets counters to zero: for one it takes what is saved (8 x 32/4
-    heads of 64, 8192 keys, H200: 25.8 us in two dispatches, 23.4 in one beside that)."""
+    """Whether several attentions share the dispatch that sets counters to zero.
+
+    For one it takes what is saved (8 x 32/4 heads of 64, 8192 keys, H200: 25.8 us in two dispatches, 23.4 in one).
+    """
     graph: Any = V.graph
     several = sum(node.target is attention for node in graph.graph.nodes) > 1
     return several or getattr(graph, "vkinductor_counters", None) is not None
