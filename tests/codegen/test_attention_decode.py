@@ -78,6 +78,33 @@ def test_scores_that_grow():
         check(sdpa, q, k, v)
 
 
+@pytest.mark.parametrize("combines", [None, False])
+def test_pieces_of_matrices(combines):
+    """Two attentions: pieces are put together by who comes last, call after call, or by kernels of their own."""
+    q, k, v = (heads(2, n, s, 16, dtype=torch.float16) for n, s in ((4, 1), (2, 100), (2, 100)))
+
+    def f(q, k, v):
+        return sdpa(sdpa(q, k, v), k, v)
+
+    with whole(attention_decode=MATRICES, attention_decode_combines=combines):
+        run = compiled(f)
+        operands = on_device([q, k, v])
+        # Counters of all are set to zero at once.
+        assert dispatches(run, *operands) == (3 if combines is None else 4)
+        want = f(*(x.double() for x in (q, k, v)))
+        for _ in range(3):
+            same(run(*operands), want.half(), **TOLERANCES[torch.float16])
+
+
+def test_a_single_attention_on_matrices_has_no_counters():
+    q, k, v = on_device([heads(2, n, s, 16, dtype=torch.float16) for n, s in ((4, 1), (2, 100), (2, 100))])
+    with whole(attention_decode=MATRICES):
+        assert dispatches(compiled(sdpa), q, k, v) == 2
+    torch._dynamo.reset()
+    with whole(attention_decode=MATRICES, attention_decode_combines=True):
+        check(sdpa, q.cpu(), k.cpu(), v.cpu(), (torch.rand(2, 1, 1, 100) > 0.4))
+
+
 @TILE
 def test_lengths_of_the_cache_from_1_to_130(tile):
     with whole(attention_decode=tile):

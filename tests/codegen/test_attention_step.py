@@ -18,7 +18,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo, Features, Limits
 from vkinductor.runtime.errors import UnsupportedError
 
 # Pieces of 4 keys and more, so that small caches have several.
-TILE = StepTile(threads=16, unroll=1, pieces=4)
+TILE = StepTile(threads=16, unroll=1, pieces=4, early=True, ahead=1, lent=True)
 CHUNK = 16
 
 
@@ -98,11 +98,15 @@ def test_shapes(dtype, heads, groups, length, width, width_v, rotary):
 @pytest.mark.parametrize(
     "tile",
     [
-        StepTile(16, 2, 2, rows=2, sides=2, ahead=True),
+        StepTile(16, 2, 2, rows=2, sides=2, ahead=1),
         StepTile(32, 1, 3, rows=3),  # rows and pieces that are no powers of two
-        StepTile(16, 2, 1, rows=1, early=True, ahead=True),
+        StepTile(16, 2, 1, rows=1, early=True, ahead=3),
         StepTile(16, 1, 4, rows=2, early=True),
+        StepTile(16, 1, 5),
         StepTile(16, 1, 4, solo=51, shuffled=8),
+        StepTile(16, 1, 4, rows=2, sides=2, ahead=2, lent=True),
+        StepTile(16, 4, 4, rows=4, lent=True),
+        StepTile(32, 2, 4, rows=8, lent=True, shuffled=8, early=True),
     ],
     ids=str,
 )
@@ -251,7 +255,7 @@ def test_tiles_of_a_gpu():
         assert tile is not None
         workgroups = pairs * tile.cut(shape, 32).blocks * tile.pieces
         assert workgroups in ((32, 64) if keys == 512 else (128,) if pairs < 512 else (512,)), tile
-        assert (tile.pieces == 1) == (keys == 512 or pairs >= 32)
+        assert (tile.pieces == 1) == (keys == 512 or pairs == 512)
 
 
 def test_some_tile_fits_each_head():

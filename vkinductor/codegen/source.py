@@ -41,7 +41,7 @@ _EXTENSIONS = (
     (re.compile(r"\bvk_atomic_add_f32_native\b"), "GL_EXT_shader_atomic_float"),
     (re.compile(r"\bvk_atomic_\w+64\b|\batomicCompSwap\(Buffer_uint64_t\b"), "GL_EXT_shader_atomic_int64"),
     (re.compile(r"\bcoopmat<"), "GL_KHR_cooperative_matrix"),
-    (re.compile(r"\bcoopmat<"), "GL_KHR_memory_scope_semantics"),
+    (re.compile(r"\bcoopmat<|\bgl_Scope"), "GL_KHR_memory_scope_semantics"),
     (re.compile(r"\bcoopMat\w+NV\b|\bOPERAND\("), "GL_NV_cooperative_matrix2"),
     (re.compile(r"\bbfloat16_t\b"), "GL_EXT_bfloat16"),
     (re.compile(r"\bdotPacked4x8EXT\b"), "GL_EXT_integer_dot_product"),

@@ -80,6 +80,7 @@ class MatrixTile:
             "kb": self.block,
             "chunk": self.chunk,
             "emulated": self.emulated,
+            "device_exp2": heuristics.device_exp2(info),
             "padded": padded,
             "part": self.part(problem.width_v),
             "masks": distances(1, lanes // padded),

@@ -211,6 +211,9 @@ def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str,
     mask = along("mask")
     slopes = Row.of(kernel, places["slopes"], 1) if "slopes" in places else None
     values |= dict.fromkeys(_ROWS) | rows
+    lent_step = math.gcd(cut.elements_k, 4)
+    keys = _number(problem.keys)
+    once = keys is not None and keys <= tile.pieces * cut.granule and tile.solo <= cut.granule
     values |= {
         "combines": step.combines,
         "dtype": problem.dtype,
@@ -222,7 +225,14 @@ def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str,
         "wide_v": shape.wide_v,
         "unroll": tile.unroll,
         "early": tile.early and _early(step, cut, bool(mask)),
-        "ahead": tile.ahead,
+        "ahead": 0 if once else tile.ahead,
+        "lent": tile.lent,
+        "fences": 1 if heuristics.program_workgroup(info) is None else tile.threads,
+        # Whether a piece never has more than a granule of keys: nothing is scaled then.
+        "once": once,
+        "turns": -(-cut.all_rows // (cut.subgroups * cut.teams)),
+        "lent_step": lent_step,
+        "lent_type": "float" if lent_step == 1 else f"vec{lent_step}",
         # So that all invocations have some of the result.
         "many": math.gcd(cut.step, max(cut.all_rows * shape.width_v // tile.threads, 1)),
         "rotary": rotary,

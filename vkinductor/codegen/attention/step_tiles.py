@@ -51,8 +51,9 @@ class StepTile:
 
     ``rows``: queries of a subgroup at most. ``sides``: groups of subgroups with queries of their own, a power of two.
     ``solo``: up to so many keys are one piece, whatever ``pieces`` says. ``early``: the first keys are fetched before
-    the position is known, where that is possible. ``ahead``: keys are fetched while those before them are used.
+    the position is known, where that is possible. ``ahead``: so many granules are on their way while one is used.
     ``shuffled``: of so many rows of queries at most lanes exchange scores by shuffles, of more through shared memory.
+    ``lent``: a query is turned once a workgroup, for all its subgroups.
     """
 
     threads: int
@@ -62,8 +63,9 @@ class StepTile:
     sides: int = 1
     solo: int = 0
     early: bool = False
-    ahead: bool = False
+    ahead: int = 0
     shuffled: int = 2
+    lent: bool = False
 
     def cut(self, shape: Shape, size: int) -> Cut:
         """The tile as the kernel for ``shape`` has it, with subgroups of ``size``."""
@@ -138,6 +140,7 @@ def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
     shares = max(min(tile.threads * step // (all_rows * shape.width_v), tile.pieces), 1)
     floats = 2 * subgroups * padded + subgroups * kept * (size + 1) + shape.length * lanes * elements_k
     floats += subgroups * teams * (tile.unroll + 1) * padded if exchanges else 0
+    floats += all_rows * lanes * elements_k if tile.lent else 0
     if tile.pieces > 1:
         floats += (tile.pieces + 1) * all_rows + 1 + (shares * all_rows * shape.width_v if shares > 1 else 0)
     return Cut(
@@ -175,17 +178,18 @@ def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
 _WORKGROUPS, _WORKGROUPS_OF_CPU = 128, 4
 # Pieces of a head of keys that there are at most: one workgroup puts them together in the end.
 MOST_PIECES = 32
-# (threads, unroll) of workgroups in order; the first that fits is taken.
+# (threads, unroll) of workgroups in order; the first that fits is taken. The first has all keys or none.
 _OF_GPU = ((512, 4), (256, 4), (128, 4), (128, 2), (64, 2), (64, 1), (32, 1))
 _OF_CPU = ((32, 1), (16, 1), (8, 1))
-# Queries of a subgroup: one where keys are few, so that nothing need be put together (llama-1.1B, 512 keys: 5.2 us a
-# step, two 5.7, four 7.3 to 7.8); else two, or as many more as leave enough workgroups.
-_FEW, _MANY = 1, 2
-# Granules of keys so far that are not worth pieces: putting them together takes longer than another granule
-# (llama-1.1B, position 511 in a cache of 2048: 5.5 us a step as one piece, 7.1 to 7.5 as several).
+# Threads of a workgroup with a piece: keys that are ahead take registers, of which a multiprocessor's give 256 for each
+# (llama-1.1B, 8192 keys, in us: 256 threads and 4 rows 10.8, 512 11.1; 8 rows 11.8; none ahead 11.6 to 12.8).
+_THREADS_OF_PIECES = 256
+# Queries of a subgroup: one where keys are few, so that nothing need be put together (llama-1.1B, 512 keys: 5.0 us a
+# step, several pieces 5.7 to 6.5); else four, fewer where that leaves too few workgroups, more where their queries'
+# heads alone would make a quarter of those wanted.
+_FEW, _MANY = 1, 4
+# Granules of keys so far that are not worth pieces: putting them together takes longer than another granule.
 _SOLO = 2
-# Workgroups are made no smaller than that for keys that are too few for all.
-_FEWEST_THREADS = 256
 
 
 def exchanges(info: DeviceInfo) -> bool:
@@ -211,7 +215,7 @@ def step_tile(info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile
         if common not in (None, threads):
             continue
         tile = find(threads, unroll, info, shape, pairs, keys)
-        if tile.fits(info, shape):
+        if tile is not None and tile.fits(info, shape):
             return tile
     return None
 
@@ -227,22 +231,26 @@ def _tile_of_cpu(threads: int, unroll: int, info: DeviceInfo, shape: Shape, pair
     return _pieces(StepTile(threads, unroll, 1), info.limits.subgroup_size, shape, pairs, keys, _WORKGROUPS_OF_CPU)
 
 
-def _tile_of_gpu(threads: int, unroll: int, info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile:
+def _tile_of_gpu(threads: int, unroll: int, info: DeviceInfo, shape: Shape, pairs: int, keys: int) -> StepTile | None:
     size = info.limits.subgroup_size
     alone = StepTile(threads, 2 * unroll, 1, rows=_FEW, early=True)
     cut = alone.cut(shape, size)
     if keys <= cut.granule and pairs * cut.blocks <= 2 * _WORKGROUPS and alone.fits(info, shape):
         return alone
+    if threads > _THREADS_OF_PIECES:
+        return None
     rows = _MANY
-    while rows < min(ROWS, shape.rows) and pairs * -(-shape.rows // (2 * rows)) >= _WORKGROUPS:
+    while rows < min(ROWS, shape.rows) and 4 * pairs * -(-shape.rows // (2 * rows)) >= _WORKGROUPS:
         rows *= 2
-    tile = _pieces(StepTile(threads, unroll, 1, rows), size, shape, pairs, keys, _WORKGROUPS)
-    # Smaller workgroups where keys do not give all of them something to do.
-    wanted = min(_WORKGROUPS // (pairs * tile.cut(shape, size).blocks), MOST_PIECES)
-    while tile.pieces < wanted and tile.threads > max(_FEWEST_THREADS, size):
-        smaller = dataclasses.replace(tile, threads=tile.threads // 2)
-        tile = _pieces(smaller, size, shape, pairs, keys, _WORKGROUPS)
-    return dataclasses.replace(tile, solo=_SOLO * tile.cut(shape, size).granule) if tile.pieces > 1 else tile
+    while True:
+        tile = StepTile(threads, unroll, 1, rows, early=True, ahead=1, lent=True)
+        tile = _pieces(tile, size, shape, pairs, keys, _WORKGROUPS)
+        cut = tile.cut(shape, size)
+        if rows <= 2 or 4 * pairs * cut.blocks * tile.pieces > 3 * _WORKGROUPS:
+            break
+        rows //= 2
+    several = keys > tile.pieces * cut.granule
+    return dataclasses.replace(tile, solo=_SOLO * cut.granule) if tile.pieces > 1 and several else tile
 
 
 def is_served(

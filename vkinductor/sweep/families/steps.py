@@ -80,10 +80,11 @@ def _step(
 
 
 def _axes(info: DeviceInfo) -> Axes:
-    tiles = {"16x1x4": StepTile(16, 1, 4), "16x1x1": StepTile(16, 1, 1), "chosen": None}
+    tiles = {"16x1x4": StepTile(16, 1, 4, early=True, ahead=1, lent=True), "16x1x1": StepTile(16, 1, 1), "chosen": None}
     widths = {"16": (16, 16), "32 and 16": (32, 16), "20 and 12": (20, 12)}
     if on_gpu(info):
-        tiles = {"64x2x4": StepTile(64, 2, 4), "128x1x8": StepTile(128, 1, 8), "chosen": None}
+        ahead = StepTile(64, 2, 4, early=True, ahead=2, lent=True)
+        tiles = {"64x2x4": ahead, "128x1x8": StepTile(128, 1, 8), "chosen": None}
         widths |= {"64": (64, 64), "128": (128, 128), "256": (256, 256)}
     return {
         "tile": tiles,
