@@ -20,6 +20,11 @@ TOLERANCE = {
 }
 # Teams smaller than, equal to and larger than a subgroup of 8; a single invocation.
 TILES = (FusedTile(32, 4, 2, 2), FusedTile(16, 8, 4, 1), FusedTile(64, 64, 2, 2), FusedTile(32, 1, 1, 2))
+# Against latency: whole rows in a pass and not, a team in a subgroup and of several, one row and several.
+EAGER = tuple(
+    FusedTile(*numbers, flat=True, own=True, direct=True)
+    for numbers in ((32, 4, 2, 2), (16, 8, 1, 2), (64, 64, 2, 2), (32, 8, 4, 3), (32, 1, 1, 2))
+)
 
 
 def exact(x: torch.Tensor, weights: Any, formats: Any, biases: Any, **named: Any) -> torch.Tensor:
@@ -74,6 +79,32 @@ def test_tiles(tile):
     k, dtype = 88, torch.float16
     weights = [rand(n, k, dtype=dtype, scale=k**-0.5) for n in (19, 8)]
     hold(rand(2, k, dtype=dtype), weights, [rand(19, dtype=dtype), None], tile, norm="rms", eps=1e-6)
+
+
+@pytest.mark.parametrize("tile", EAGER, ids=str)
+@pytest.mark.parametrize("m, k", [(1, 88), (2, 34), (3, 96)])
+def test_tiles_against_latency(tile, m, k):
+    """Bit by bit what the same tile gives without; K around a pass; what the stores read comes early."""
+    dtype = torch.float16
+    values = [rand(m, k, dtype=dtype), *(rand(n, k, dtype=dtype, scale=k**-0.5) for n in (19, 19))]
+    values += [rand(k, dtype=dtype), rand(19, dtype=dtype), rand(m, 19, dtype=dtype), rand(m, 38, dtype=dtype)]
+    plain = FusedTile(tile.threads, tile.lanes, tile.rows, tile.loads)
+    found = []
+    for each in (tile, plain):
+
+        @compiled
+        def f(x: Any, a: Any, b: Any, gain: Any, bias: Any, r: Any, r2: Any) -> Any:
+            gated = fused_linear(x, [a, b], [DENSE] * 2, [None, bias], "silu", "rms", 1e-5, gain) + r
+            both = fused_linear(x, [a, b], [DENSE] * 2, [bias, None], "", "rms", 1e-5, gain) * r2
+            return gated, both, fused_linear(x, [a], [DENSE], [None], "", "layer", 1e-5, gain, gain) + r
+
+        with forced(each):
+            found.append([y.cpu() for y in f(*on_device(values))])
+    for got, want in zip(*found, strict=True):
+        assert torch.equal(got, want)
+    x, a, b, gain, bias, r, r2 = values
+    want = exact(x, [a, b], [DENSE] * 2, [None, bias], gate="silu", norm="rms", eps=1e-5, gain=gain) + r
+    torch.testing.assert_close(found[0][0], want, **TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("gate", operator.GATES)

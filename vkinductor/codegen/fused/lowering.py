@@ -109,6 +109,13 @@ def _kinds(inputs: Sequence[Any], problem: Problem) -> list[Kind]:
     return list(found.values())
 
 
+def _of_words(kind: Kind, *operands: Any) -> bool:
+    """Whether what a chunk takes is loaded by words of 32 bits, which may be chosen from."""
+    dense = kind.width * kind.dtype.itemsize >= 4 if kind.format == DENSE else True
+    found = [(x.get_dtype().itemsize, loads(x, kind.chunk.length).width) for x in operands if x is not None]
+    return dense and all(width * itemsize >= 4 for itemsize, width in found)
+
+
 def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: int) -> tuple[str, dict[str, Any], Any]:
     """The template's context for ``tm`` rows of x at a time, and the number of workgroups."""
     x = kernel.inputs[0]
@@ -119,6 +126,9 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
     kinds = _kinds(kernel.inputs, problem)
     values |= {
         "loads": tile.loads,
+        "flat": tile.flat and all(_of_words(kind, x, gain, shift) for kind in kinds),
+        "own": tile.own,
+        "direct": tile.direct,
         "shift": "" if problem.shift is None else kernel.address(problem.shift),
         "shift_bytes": 0 if shift is None else shift.get_dtype().itemsize,
         "sweep_width": sweep.width,

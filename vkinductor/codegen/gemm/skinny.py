@@ -109,7 +109,15 @@ class SkinnyTile(Tile):
 
 @dataclass(frozen=True)
 class GemvTile(SkinnyTile):
-    """Along k: teams of ``lanes`` split it, each for ``rows`` rows of weights."""
+    """Along k: teams of ``lanes`` split it, each for ``rows`` rows of weights.
+
+    For products that wait for latency, not bytes: ``flat``: loads of a pass stand before all that waits for one, behind
+    no branch; ``own``: so do those of the epilogue; ``direct``: sums of a subgroup meet in no shared memory.
+    """
+
+    flat: bool = False
+    own: bool = False
+    direct: bool = False
 
     template = "gemv.glsl.jinja"
 
@@ -269,6 +277,7 @@ def plan(kernel: VulkanTemplateKernel, tile: SkinnyTile, problem: Problem) -> tu
         **_types(kernel.device_info, tile, view),
         **_scales(kernel, tile, view, strides[x][2], strides[w][2]),
         **_passes(kernel.device_info, tile, view, k),
+        **_eager(tile, view),
     }
     return tile.template, values, batch * ceildiv(few, view.m) * ceildiv(many, tile.outputs(view))
 
@@ -319,6 +328,14 @@ def _types(info: DeviceInfo, tile: SkinnyTile, view: Skinny) -> dict[str, Any]:
         "x_elements": lambda name: elements(dtype, x_width, name),
         "x_element": entry.load.format,
     }
+
+
+def _eager(tile: SkinnyTile, view: Skinny) -> dict[str, bool]:
+    """What a tile says of latency, where that is possible: only words of 32 bits may be chosen from."""
+    if not isinstance(tile, GemvTile):
+        return {}
+    words = view.width * view.weights.itemsize >= 4 and tile.x_width(view) * view.dtype.itemsize >= 4
+    return {"flat": tile.flat and words and view.dtype.itemsize <= 4, "own": tile.own, "direct": tile.direct}
 
 
 def _scales(kernel: VulkanTemplateKernel, tile: SkinnyTile, view: Skinny, x: Any, w: Any) -> dict[str, str]:
