@@ -319,7 +319,7 @@ class VulkanTemplateKernel(VulkanKernel):
             pointers, fields, nbytes = self._arguments()
         result = self.sole_result(indexing, body)
         given, finish = self.given(result)
-        own, late = self.own_loads() if values.get("own") else ([], body)
+        own, late = self.own_loads() if values.get("own_loads") else ([], body)
         context = {
             **values,
             "index": self.index_dtype,
@@ -329,7 +329,7 @@ class VulkanTemplateKernel(VulkanKernel):
             "result": result,
             "given": given,
             "finish": finish,
-            "own": own,
+            "own_loads": own,
             "late": late,
             "types": glsl_type,
             "half_results": values.get("half_results", False)

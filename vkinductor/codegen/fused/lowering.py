@@ -127,7 +127,7 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
     values |= {
         "loads": tile.loads,
         "flat": tile.flat and all(_of_words(kind, x, gain, shift) for kind in kinds),
-        "own": tile.own,
+        "own_loads": tile.own,
         "direct": tile.direct,
         "shift": "" if problem.shift is None else kernel.address(problem.shift),
         "shift_bytes": 0 if shift is None else shift.get_dtype().itemsize,

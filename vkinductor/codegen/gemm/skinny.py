@@ -335,7 +335,7 @@ def _eager(tile: SkinnyTile, view: Skinny) -> dict[str, bool]:
     if not isinstance(tile, GemvTile):
         return {}
     words = view.width * view.weights.itemsize >= 4 and tile.x_width(view) * view.dtype.itemsize >= 4
-    return {"flat": tile.flat and words and view.dtype.itemsize <= 4, "own": tile.own, "direct": tile.direct}
+    return {"flat": tile.flat and words and view.dtype.itemsize <= 4, "own_loads": tile.own, "direct": tile.direct}
 
 
 def _scales(kernel: VulkanTemplateKernel, tile: SkinnyTile, view: Skinny, x: Any, w: Any) -> dict[str, str]:
