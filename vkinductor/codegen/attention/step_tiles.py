@@ -44,6 +44,14 @@ class Shape:
         lanes = self.lanes(size)
         return -(-self.width // (lanes * self.wide_k)), -(-self.width_v // (lanes * self.wide_v))
 
+    def part(self, cuts: int, size: int) -> Shape:
+        """What a workgroup has that takes one of ``cuts`` equal parts of each row of v."""
+        if cuts == 1:
+            return self
+        width_v = self.width_v // cuts
+        each = 1 << max((width_v // self.lanes(size)).bit_length() - 1, 0)
+        return dataclasses.replace(self, width_v=width_v, wide_v=math.gcd(min(self.wide_v, each), width_v))
+
 
 @dataclass(frozen=True)
 class StepTile:
@@ -53,6 +61,8 @@ class StepTile:
     ``solo``: up to so many keys are one piece, whatever ``pieces`` says. ``early``: the first keys are fetched before
     the position is known, where that is possible. ``ahead``: keys are fetched while those before them are used.
     ``shuffled``: of so many rows of queries at most lanes exchange scores by shuffles, of more through shared memory.
+    ``cuts``: workgroups that share the elements of rows of v, each with all scores. ``fresh``: the new key is fetched
+    before the position is known, and the new row of v once.
     """
 
     threads: int
@@ -64,6 +74,8 @@ class StepTile:
     early: bool = False
     ahead: bool = False
     shuffled: int = 2
+    cuts: int = 1
+    fresh: bool = False
 
     def cut(self, shape: Shape, size: int) -> Cut:
         """The tile as the kernel for ``shape`` has it, with subgroups of ``size``."""
@@ -78,7 +90,14 @@ class StepTile:
             and self.threads <= invocations
             and self.threads // size % self.sides == 0
             and self.cut(shape, size).shared <= limits.max_shared_memory
+            and self._divides(shape, size)
         )
+
+
+    def _divides(self, shape: Shape, size: int) -> bool:
+        """Whether parts of rows of v are words that lanes load."""
+        part = shape.part(self.cuts, size)
+        return self.cuts == 1 or (shape.width_v % self.cuts == 0 and part.wide_v > 1 and part.width_v % part.wide_v == 0)
 
 
 @dataclass(frozen=True)
@@ -86,7 +105,8 @@ class Cut:
     """Numbers of a kernel. Lanes of a subgroup: ``lanes`` (a line) read a row of k by ``words_k`` loads each, so that
     a lane has ``elements_k`` of it, ``teams`` lines there are; the same of v.
 
-    Queries: ``rows`` a subgroup, ``padded`` to a power of two, ``all_rows`` a workgroup, ``blocks`` workgroups for all.
+    Queries: ``rows`` a subgroup, ``padded`` to a power of two, ``all_rows`` a workgroup, ``blocks`` workgroups for all (and
+    for all parts of v).
     Of the scores of a line's rows a lane knows ``own``, the same as ``twins - 1`` others; of sums over a subgroup's
     lines it gets ``kept``, the same as ``twins_v - 1`` others. ``crews``: subgroups with the same queries. ``granule``:
     keys of a workgroup at a time. ``exchanges``: whether lanes learn of each other's rows through shared memory.
@@ -124,6 +144,7 @@ class Cut:
 
 @functools.cache
 def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
+    shape = shape.part(tile.cuts, size)
     lanes, (words_k, words_v) = shape.lanes(size), shape.words(size)
     elements_k, elements_v = words_k * shape.wide_k, words_v * shape.wide_v
     most = tile.rows
@@ -155,7 +176,7 @@ def _cut(tile: StepTile, shape: Shape, size: int) -> Cut:
         rows=rows,
         padded=padded,
         all_rows=all_rows,
-        blocks=-(-shape.rows // all_rows),
+        blocks=-(-shape.rows // all_rows) * tile.cuts,
         own=own,
         twins=max(lanes // padded, 1),
         kept=kept,
