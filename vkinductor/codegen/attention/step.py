@@ -226,6 +226,7 @@ def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str,
         "unroll": tile.unroll,
         "early": tile.early and _early(step, cut, bool(mask)),
         "ahead": tile.ahead,
+        "once": tile.pieces == 1 and cut.granule >= (_number(problem.keys) or cut.granule + 1),
         "fresh": tile.fresh and shape.length == 1,
         # So that all invocations have some of the result.
         "many": math.gcd(cut.step, max(cut.all_rows * shape.width_v // tile.threads, 1)),
