@@ -93,11 +93,12 @@ class StepTile:
             and self._divides(shape, size)
         )
 
-
     def _divides(self, shape: Shape, size: int) -> bool:
         """Whether parts of rows of v are words that lanes load."""
         part = shape.part(self.cuts, size)
-        return self.cuts == 1 or (shape.width_v % self.cuts == 0 and part.wide_v > 1 and part.width_v % part.wide_v == 0)
+        return self.cuts == 1 or (
+            shape.width_v % self.cuts == 0 and part.wide_v > 1 and part.width_v % part.wide_v == 0
+        )
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,7 @@ _MOST_SUMS = 80
 
 @dataclass(frozen=True)
 class FusedTile(QuantizedTile):
-    """``threads`` a workgroup in teams of ``lanes``, each for ``rows`` rows of weights (of each of two with a gate).
-
-    ``flat``, ``own``, ``direct``: against latency, as in gemm/skinny.py's tiles.
-    """
-
-    flat: bool = False
-    own: bool = False
-    direct: bool = False
+    """``threads`` a workgroup in teams of ``lanes``, each for ``rows`` rows of weights (of each of two with a gate)."""
 
     def holds(self, info: DeviceInfo, m: int, gated: bool) -> bool:
         """Whether a workgroup for ``m`` rows of x is within the device's limits and an invocation's registers."""
