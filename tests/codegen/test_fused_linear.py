@@ -82,7 +82,7 @@ def test_tiles(tile):
 
 
 @pytest.mark.parametrize("tile", EAGER, ids=str)
-@pytest.mark.parametrize("m, k", [(1, 88), (2, 34), (3, 96)])
+@pytest.mark.parametrize(("m", "k"), [(1, 88), (2, 34), (3, 96)])
 def test_tiles_against_latency(tile, m, k):
     """Bit by bit what the same tile gives without; K around a pass; what the stores read comes early."""
     dtype = torch.float16
@@ -102,7 +102,7 @@ def test_tiles_against_latency(tile, m, k):
             found.append([y.cpu() for y in f(*on_device(values))])
     for got, want in zip(*found, strict=True):
         assert torch.equal(got, want)
-    x, a, b, gain, bias, r, r2 = values
+    x, a, b, gain, bias, r, _ = values
     want = exact(x, [a, b], [DENSE] * 2, [None, bias], gate="silu", norm="rms", eps=1e-5, gain=gain) + r
     torch.testing.assert_close(found[0][0], want, **TOLERANCE[dtype])
 

@@ -106,9 +106,8 @@ class Cut:
     """Numbers of a kernel. Lanes of a subgroup: ``lanes`` (a line) read a row of k by ``words_k`` loads each, so that
     a lane has ``elements_k`` of it, ``teams`` lines there are; the same of v.
 
-    Queries: ``rows`` a subgroup, ``padded`` to a power of two, ``all_rows`` a workgroup, ``blocks`` workgroups for all (and
-    for all parts of v).
-    Of the scores of a line's rows a lane knows ``own``, the same as ``twins - 1`` others; of sums over a subgroup's
+    Queries: ``rows`` a subgroup, ``padded`` to a power of two, ``all_rows`` a workgroup, ``blocks`` workgroups for all,
+    each part of v its own. Of the scores of a line's rows a lane knows ``own``, the same as ``twins - 1`` others; of sums over a subgroup's
     lines it gets ``kept``, the same as ``twins_v - 1`` others. ``crews``: subgroups with the same queries. ``granule``:
     keys of a workgroup at a time. ``exchanges``: whether lanes learn of each other's rows through shared memory.
     ``step``: neighbouring elements of what a piece leaves, ``stride`` floats, that one invocation writes at a time.
