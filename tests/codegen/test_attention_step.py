@@ -264,6 +264,9 @@ def test_tiles_of_a_gpu():
         workgroups = pairs * tile.cut(shape, 32).blocks * tile.pieces
         assert workgroups in ((32, 64) if keys == 512 else (128,) if pairs < 512 else (512,)), tile
         assert (tile.pieces == 1) == (keys == 512 or pairs >= 32)
+    # Few workgroups share the values, as SmolLM2-135M's nine do.
+    few = step_tile(info, Shape(3, 1, 64, 64, 8, 8), 3, 512)
+    assert few is not None and (few.cuts, few.cut(Shape(3, 1, 64, 64, 8, 8), 32).blocks) == (4, 12)
 
 
 def test_some_tile_fits_each_head():

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from cards import card
 from compiled import compiled, dispatches, name_of, on_device, same
 
-from vkinductor.codegen.fused.tiles import FusedTile, forced
+from vkinductor.codegen.fused.tiles import FusedTile, forced, tile_of
 from vkinductor.device import fused_linear as operator
 from vkinductor.device.fused_linear import DENSE, fused_linear
 from vkinductor.device.quantized import FORMATS
@@ -192,6 +193,20 @@ def test_blocks(names):
 
         same(f(x_, gain_, *used_), want, rtol=1e-4, atol=1e-4)
         assert dispatches(f, x_, gain_, *used_) == 1
+
+
+def test_tiles_of_a_decode_step_on_a_gpu():
+    """What was measured in chains of dispatches: whole rows in a pass where weights are few; not of blocks."""
+    gpu = card()
+    assert tile_of(gpu, 1, (576, 192, 192), 72, False, True) == FusedTile(32, 32, 1, 3, True, True, True)
+    assert tile_of(gpu, 1, (1536, 1536), 72, True, True) == FusedTile(32, 32, 1, 3, True, True, True)
+    assert tile_of(gpu, 1, (2048, 256, 256), 256, False, True) == FusedTile(256, 128, 2, 2, True, True)
+    assert tile_of(gpu, 1, (5632, 5632), 256, True, True) == FusedTile(256, 256, 2, 1, True, True)
+    assert tile_of(gpu, 1, (5632, 5632), 128, True, False) == FusedTile(64, 64, 2, 2, True, True)
+    assert not tile_of(gpu, 8, (576, 192, 192), 72, False, True).flat
+    sizes = [(n,) * (1 + gated) for n in (1, 31, 576, 4096) for gated in (False, True)]
+    for n, m, chunks in ((n, m, chunks) for n in sizes for m in (1, 2, 8) for chunks in (1, 72, 256, 1000)):
+        assert tile_of(gpu, m, n, chunks, len(n) > 1, True).holds(gpu, m, len(n) > 1)
 
 
 def test_eager_and_errors():

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from cards import card
 from compiled import check, compiled, copies, dispatches, name_of, on_device, same
 
 import vkinductor
@@ -284,6 +285,20 @@ def test_choice_fits_a_gpu(kib: int) -> None:
             assert all(tile.fits(gpu, problem) for tile in tiles)
             assert len(set(tiles)) == len(tiles)
     assert not skinny.candidates(info, Problem(1, 64, 64, 64, torch.float32))
+
+
+def test_whole_rows_in_a_pass_where_weights_are_few() -> None:
+    """One row against few weights on a GPU: nothing is read twice over while the dispatch before is waited for."""
+    gpu = card()
+
+    def best(m: int, n: int, k: int) -> Tile:
+        problem = Problem(1, m, n, k, torch.float16, a_contiguous="k", b_contiguous="k", a_width=8, b_width=8)
+        return skinny.candidates(gpu, problem)[0]
+
+    assert best(1, 576, 576) == GemvTile(256, 64, 1, 2, flat=True, own=True)
+    assert best(1, 576, 1536) == GemvTile(256, 256, 1, 1, flat=True, own=True)
+    assert best(1, 2048, 2048) == GemvTile(256, 64, 1, 2, own=True)
+    assert best(8, 576, 576) == GemvTile(128, 32, 1, 2)
 
 
 def test_every_candidate_fits_something() -> None:

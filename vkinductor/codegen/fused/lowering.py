@@ -65,7 +65,8 @@ def fused_linear(
     plan: Any = None if is_forced() else staged.plan_of(info, inputs, problem, size[0])
     if plan is None:
         chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
-        plan = functools.partial(_plan, tile=tile_of(info, tm, sizes, chunks, bool(gate)), problem=problem, tm=tm)
+        tile = tile_of(info, tm, sizes, chunks, bool(gate), all(f == DENSE for f in formats))
+        plan = functools.partial(_plan, tile=tile, problem=problem, tm=tm)
     layout = FixedLayout(x.get_device_or_error(), dtype, size, FlexibleLayout.contiguous_strides(size))
     return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="fused_linear"))
 
