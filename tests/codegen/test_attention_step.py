@@ -266,7 +266,8 @@ def test_tiles_of_a_gpu():
         assert (tile.pieces == 1) == (keys == 512 or pairs >= 32)
     # Few workgroups share the values, as SmolLM2-135M's nine do.
     few = step_tile(info, Shape(3, 1, 64, 64, 8, 8), 3, 512)
-    assert few is not None and (few.cuts, few.cut(Shape(3, 1, 64, 64, 8, 8), 32).blocks) == (4, 12)
+    assert few is not None
+    assert (few.cuts, few.cut(Shape(3, 1, 64, 64, 8, 8), 32).blocks) == (4, 12)
 
 
 def test_some_tile_fits_each_head():
