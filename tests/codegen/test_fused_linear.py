@@ -198,8 +198,9 @@ def test_blocks(names):
 def test_tiles_of_a_decode_step_on_a_gpu():
     """What was measured in chains of dispatches: whole rows in a pass where weights are few; not of blocks."""
     gpu = card()
-    assert tile_of(gpu, 1, (576, 192, 192), 72, False, True) == FusedTile(32, 32, 1, 3, True, True, True)
-    assert tile_of(gpu, 1, (1536, 1536), 72, True, True) == FusedTile(32, 32, 1, 3, True, True, True)
+    assert tile_of(gpu, 1, (576, 192, 192), 72, False, True) == FusedTile(256, 128, 1, 1, True, True)
+    assert tile_of(gpu, 1, (1536, 1536), 72, True, True) == FusedTile(256, 128, 1, 1, True, True)
+    assert tile_of(gpu, 1, (49152,), 72, False, True) == FusedTile(256, 8, 1, 9, True, True, True)
     assert tile_of(gpu, 1, (2048, 256, 256), 256, False, True) == FusedTile(256, 128, 2, 2, True, True)
     assert tile_of(gpu, 1, (5632, 5632), 256, True, True) == FusedTile(256, 256, 2, 1, True, True)
     assert tile_of(gpu, 1, (5632, 5632), 128, True, False) == FusedTile(64, 64, 2, 2, True, True)

@@ -295,8 +295,8 @@ def test_whole_rows_in_a_pass_where_weights_are_few() -> None:
         problem = Problem(1, m, n, k, torch.float16, a_contiguous="k", b_contiguous="k", a_width=8, b_width=8)
         return skinny.candidates(gpu, problem)[0]
 
-    assert best(1, 576, 576) == GemvTile(256, 64, 1, 2, flat=True, own=True)
-    assert best(1, 576, 1536) == GemvTile(256, 256, 1, 1, flat=True, own=True)
+    assert best(1, 576, 576) == GemvTile(256, 128, 1, 1, flat=True, own=True)
+    assert best(1, 576, 1536) == GemvTile(256, 128, 1, 2, flat=True, own=True)
     assert best(1, 2048, 2048) == GemvTile(256, 64, 1, 2, own=True)
     assert best(8, 576, 576) == GemvTile(128, 32, 1, 2)
 

@@ -121,10 +121,7 @@ def tile_of(info: DeviceInfo, m: int, n: int, chunks: int, weights: int = 16) ->
         threads //= 2
     while rows > 1 and n < _GROUPS * rows * (threads // team):
         rows //= 2
-    tile = QuantizedTile(threads, team, rows, loads, own=m == 1 and info.kind != "cpu")
-    if tile.own and common is None and n < 4096 and chunks == team == 128:
-        # One chunk a lane, in a chain of dispatches: 2048 x 2048 0.3 to 0.4 us less than two rows for 128 lanes.
-        tile = QuantizedTile(256, team, 1, 1, flat=True, own=True)
+    tile = QuantizedTile(threads, team, rows, loads)
     return tile if tile.fits(info, m) else QuantizedTile(32, 32, 1, 1)
 
 
