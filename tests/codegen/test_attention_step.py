@@ -107,6 +107,8 @@ def test_shapes(dtype, heads, groups, length, width, width_v, rotary):
         StepTile(16, 1, 4, rows=2, sides=2, ahead=2, lent=True),
         StepTile(16, 4, 4, rows=4, lent=True),
         StepTile(32, 2, 4, rows=8, lent=True, shuffled=8, early=True),
+        StepTile(16, 2, 1, rows=1, early=True, cuts=4, fresh=True),
+        StepTile(16, 1, 3, rows=2, cuts=2, fresh=True),
     ],
     ids=str,
 )
@@ -127,6 +129,16 @@ def test_two_dispatches():
     """Pieces that a second kernel puts together."""
     case = Case(torch.float16, heads=4, groups=1, width=32, position=50)
     check(case, attention_step_combines=False)
+    check(case, StepTile(16, 1, 4, rows=2, cuts=2), attention_step_combines=False)
+
+
+def test_parts_of_values_that_are_not_as_wide_as_keys():
+    """Heads of 48 and 80 elements in lines of lanes that some words do not reach; several new keys."""
+    for width, width_v, cuts in ((48, 48, 2), (48, 80, 4), (64, 24, 2)):
+        case = Case(torch.float16, 2, 4, 2, 2, width, width_v, 40, width, position=17)
+        check(case, StepTile(16, 1, 2, rows=2, cuts=cuts, fresh=True))
+        case = Case(torch.float16, 2, 4, 2, 1, width, width_v, 40, width, position=39)
+        check(case, StepTile(16, 1, 1, rows=2, early=True, cuts=cuts, fresh=True))
 
 
 def test_last_keys_of_the_cache_and_the_default_tile():
@@ -256,6 +268,10 @@ def test_tiles_of_a_gpu():
         workgroups = pairs * tile.cut(shape, 32).blocks * tile.pieces
         assert workgroups in ((32, 64) if keys == 512 else (128,) if pairs < 512 else (512,)), tile
         assert (tile.pieces == 1) == (keys == 512 or pairs == 512)
+    # Few workgroups share the values, as SmolLM2-135M's nine do.
+    few = step_tile(info, Shape(3, 1, 64, 64, 8, 8), 3, 512)
+    assert few is not None
+    assert (few.cuts, few.cut(Shape(3, 1, 64, 64, 8, 8), 32).blocks) == (4, 12)
 
 
 def test_some_tile_fits_each_head():

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from cards import card
 from compiled import compiled, dispatches, name_of, on_device, same
 
-from vkinductor.codegen.fused.tiles import FusedTile, forced
+from vkinductor.codegen.fused.tiles import FusedTile, forced, tile_of
 from vkinductor.device import fused_linear as operator
 from vkinductor.device.fused_linear import DENSE, fused_linear
 from vkinductor.device.quantized import FORMATS
@@ -20,6 +21,11 @@ TOLERANCE = {
 }
 # Teams smaller than, equal to and larger than a subgroup of 8; a single invocation.
 TILES = (FusedTile(32, 4, 2, 2), FusedTile(16, 8, 4, 1), FusedTile(64, 64, 2, 2), FusedTile(32, 1, 1, 2))
+# Against latency: whole rows in a pass and not, a team in a subgroup and of several, one row and several.
+EAGER = tuple(
+    FusedTile(*numbers, flat=True, own=True, direct=True)
+    for numbers in ((32, 4, 2, 2), (16, 8, 1, 2), (64, 64, 2, 2), (32, 8, 4, 3), (32, 1, 1, 2))
+)
 
 
 def exact(x: torch.Tensor, weights: Any, formats: Any, biases: Any, **named: Any) -> torch.Tensor:
@@ -74,6 +80,32 @@ def test_tiles(tile):
     k, dtype = 88, torch.float16
     weights = [rand(n, k, dtype=dtype, scale=k**-0.5) for n in (19, 8)]
     hold(rand(2, k, dtype=dtype), weights, [rand(19, dtype=dtype), None], tile, norm="rms", eps=1e-6)
+
+
+@pytest.mark.parametrize("tile", EAGER, ids=str)
+@pytest.mark.parametrize(("m", "k"), [(1, 88), (2, 34), (3, 96)])
+def test_tiles_against_latency(tile, m, k):
+    """Bit by bit what the same tile gives without; K around a pass; what the stores read comes early."""
+    dtype = torch.float16
+    values = [rand(m, k, dtype=dtype), *(rand(n, k, dtype=dtype, scale=k**-0.5) for n in (19, 19))]
+    values += [rand(k, dtype=dtype), rand(19, dtype=dtype), rand(m, 19, dtype=dtype), rand(m, 38, dtype=dtype)]
+    plain = FusedTile(tile.threads, tile.lanes, tile.rows, tile.loads)
+    found = []
+    for each in (tile, plain):
+
+        @compiled
+        def f(x: Any, a: Any, b: Any, gain: Any, bias: Any, r: Any, r2: Any) -> Any:
+            gated = fused_linear(x, [a, b], [DENSE] * 2, [None, bias], "silu", "rms", 1e-5, gain) + r
+            both = fused_linear(x, [a, b], [DENSE] * 2, [bias, None], "", "rms", 1e-5, gain) * r2
+            return gated, both, fused_linear(x, [a], [DENSE], [None], "", "layer", 1e-5, gain, gain) + r
+
+        with forced(each):
+            found.append([y.cpu() for y in f(*on_device(values))])
+    for got, want in zip(*found, strict=True):
+        assert torch.equal(got, want)
+    x, a, b, gain, bias, r, _ = values
+    want = exact(x, [a, b], [DENSE] * 2, [None, bias], gate="silu", norm="rms", eps=1e-5, gain=gain) + r
+    torch.testing.assert_close(found[0][0], want, **TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("gate", operator.GATES)
@@ -161,6 +193,21 @@ def test_blocks(names):
 
         same(f(x_, gain_, *used_), want, rtol=1e-4, atol=1e-4)
         assert dispatches(f, x_, gain_, *used_) == 1
+
+
+def test_tiles_of_a_decode_step_on_a_gpu():
+    """What was measured in chains of dispatches: whole rows in a pass where weights are few; not of blocks."""
+    gpu = card()
+    assert tile_of(gpu, 1, (576, 192, 192), 72, False, True) == FusedTile(256, 128, 1, 1, True, True)
+    assert tile_of(gpu, 1, (1536, 1536), 72, True, True) == FusedTile(256, 128, 1, 1, True, True)
+    assert tile_of(gpu, 1, (49152,), 72, False, True) == FusedTile(256, 8, 1, 9, True, True, True)
+    assert tile_of(gpu, 1, (2048, 256, 256), 256, False, True) == FusedTile(256, 128, 2, 2, True, True)
+    assert tile_of(gpu, 1, (5632, 5632), 256, True, True) == FusedTile(256, 256, 2, 1, True, True)
+    assert tile_of(gpu, 1, (5632, 5632), 128, True, False) == FusedTile(64, 64, 2, 2, True, True)
+    assert not tile_of(gpu, 8, (576, 192, 192), 72, False, True).flat
+    sizes = [(n,) * (1 + gated) for n in (1, 31, 576, 4096) for gated in (False, True)]
+    for n, m, chunks in ((n, m, chunks) for n in sizes for m in (1, 2, 8) for chunks in (1, 72, 256, 1000)):
+        assert tile_of(gpu, m, n, chunks, len(n) > 1, True).holds(gpu, m, len(n) > 1)
 
 
 def test_eager_and_errors():

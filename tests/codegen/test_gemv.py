@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from cards import card
 from compiled import check, compiled, copies, dispatches, name_of, on_device, same
 
 import vkinductor
@@ -25,6 +26,11 @@ TOLERANCE = {
 }
 # Along k in teams smaller than, equal to and larger than a subgroup of 8; along n.
 ROWS = (GemvTile(32, 4, 2, 2), GemvTile(16, 8, 4, 1), GemvTile(32, 32, 2, 4), GemvTile(32, 1, 1, 2))
+# Against latency.
+EAGER = tuple(
+    GemvTile(*numbers, flat=True, own=True, direct=True)
+    for numbers in ((32, 4, 2, 2), (16, 8, 1, 3), (32, 32, 2, 4), (32, 1, 1, 2))
+)
 COLUMNS = (GemvColumnsTile(32, 4, 1, 4), GemvColumnsTile(16, 16, 1, 2), GemvColumnsTile(64, 2, 3, 8))
 
 
@@ -66,7 +72,7 @@ def test_every_number_of_rows() -> None:
     hold(GemvColumnsTile(32, 4, 2, 2), g, x, torch.randn(64, 26))
 
 
-@pytest.mark.parametrize("tile", ROWS, ids=tile_id)
+@pytest.mark.parametrize("tile", ROWS + EAGER, ids=tile_id)
 def test_edges_along_k(tile: GemvTile) -> None:
     """N around a workgroup's outputs; K around a load, a round of all lanes and a pass, odd ones read singly."""
     a_round, outputs = 4 * tile.lanes, tile.rows * tile.threads // tile.lanes
@@ -186,7 +192,7 @@ EPILOGUES: dict[str, Callable[..., torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_epilogues_are_part_of_the_kernel(name: str) -> None:
-    for tile, x_first in ((ROWS[0], True), (ROWS[0], False), (COLUMNS[1], True)):
+    for tile, x_first in ((ROWS[0], True), (ROWS[0], False), (EAGER[1], False), (COLUMNS[1], True)):
         torch._dynamo.reset()
 
         def f(x: torch.Tensor, w: torch.Tensor, r: torch.Tensor, b: torch.Tensor) -> Any:
@@ -279,6 +285,20 @@ def test_choice_fits_a_gpu(kib: int) -> None:
             assert all(tile.fits(gpu, problem) for tile in tiles)
             assert len(set(tiles)) == len(tiles)
     assert not skinny.candidates(info, Problem(1, 64, 64, 64, torch.float32))
+
+
+def test_whole_rows_in_a_pass_where_weights_are_few() -> None:
+    """One row against few weights on a GPU: nothing is read twice over while the dispatch before is waited for."""
+    gpu = card()
+
+    def best(m: int, n: int, k: int) -> Tile:
+        problem = Problem(1, m, n, k, torch.float16, a_contiguous="k", b_contiguous="k", a_width=8, b_width=8)
+        return skinny.candidates(gpu, problem)[0]
+
+    assert best(1, 576, 576) == GemvTile(256, 128, 1, 1, flat=True, own=True)
+    assert best(1, 576, 1536) == GemvTile(256, 128, 1, 2, flat=True, own=True)
+    assert best(1, 2048, 2048) == GemvTile(256, 64, 1, 2, own=True)
+    assert best(8, 576, 576) == GemvTile(128, 32, 1, 2)
 
 
 def test_every_candidate_fits_something() -> None:

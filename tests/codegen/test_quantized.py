@@ -82,7 +82,11 @@ def test_few_rows_in_teams() -> None:
         close(y, x, w, name)
 
 
-@pytest.mark.parametrize("tile", [QuantizedTile(32, 4, 2, 2), QuantizedTile(32, 32, 1, 2)], ids=str)
+@pytest.mark.parametrize(
+    "tile",
+    [QuantizedTile(32, 4, 2, 2), QuantizedTile(32, 32, 1, 2), QuantizedTile(32, 8, 2, 3, True, True, True)],
+    ids=str,
+)
 def test_edges_of_teams(tile: QuantizedTile) -> None:
     """N around the outputs of a workgroup; K around a round of all lanes and a pass."""
     a_round = tile.lanes * 16

@@ -36,6 +36,10 @@ from .vectorize import LOAD, Access, scalar, statements, unpacked, wide_load
 
 HALVES = (torch.float16, torch.bfloat16)
 
+# A declaration of an epilogue's body, and what names there that is computed.
+_DECLARED = re.compile(r"(const )?(\w+) (tmp\w*) = (.*);")
+_COMPUTED = re.compile(r"\b(?:tmp|value)\w*\b")
+
 
 class VulkanTemplateBuffer(TemplateBuffer):
     """An IR node computed by a template.
@@ -141,6 +145,15 @@ class Given:
     def element(self, v: int) -> str:
         """GLSL of neighbour ``v`` of those."""
         return re.sub(r"\bv\b", str(v), unpacked(self.access))
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """A load of an epilogue that waits for no result: ``type`` and ``name`` of what holds it, GLSL of the ``load``."""
+
+    type: str
+    name: str
+    load: str
 
 
 class VulkanTemplateKernel(VulkanKernel):
@@ -282,6 +295,22 @@ class VulkanTemplateKernel(VulkanKernel):
             lines += [LOAD.sub(name, statement[0])] if alone else statement
         return list(found.values()), scalar(lines, accesses)
 
+    def own_loads(self) -> tuple[list[Own], list[str]]:
+        """Loads of the epilogue that wait for nothing but ``xindex``, and the body that finds them in variables: with
+        them a template need not wait for memory once more when it has its result."""
+        accesses = list(self.accesses.values())
+        found: list[Own] = []
+        lines: list[str] = []
+        for statement in statements(self.marked):
+            match = _DECLARED.fullmatch(statement[0]) if len(statement) == 1 else None
+            if match is None or LOAD.search(match[4]) is None or _COMPUTED.search(match[4]):
+                lines += statement
+                continue
+            own = Own(match[2], f"own_{match[3]}", scalar([match[4]], accesses)[0])
+            found.append(own)
+            lines.append(f"{match[1] or ''}{own.type} {match[3]} = {own.name};")
+        return found, scalar(lines, accesses)
+
     def build(self, epilogue_nodes: Sequence[Any]) -> KernelText:
         """The finished kernel."""
         template, values, self.workgroups = self.node.plan(self)
@@ -290,6 +319,7 @@ class VulkanTemplateKernel(VulkanKernel):
             pointers, fields, nbytes = self.argument_fields()
         result = self.sole_result(indexing, body)
         given, finish = self.given(result)
+        own, late = self.own_loads() if values.get("own_loads") else ([], body)
         context = {
             **values,
             "index": self.index_dtype,
@@ -299,6 +329,8 @@ class VulkanTemplateKernel(VulkanKernel):
             "result": result,
             "given": given,
             "finish": finish,
+            "own_loads": own,
+            "late": late,
             "types": glsl_type,
             "half_results": values.get("half_results", False)
             and half_results(self.device_info, self.accesses.values(), self.atomic_add_found),

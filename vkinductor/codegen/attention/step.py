@@ -131,7 +131,7 @@ def _common(kernel: VulkanTemplateKernel, step: Step) -> dict[str, Any]:
     """What both templates are told."""
     info = kernel.device_info
     shape, tile, places = step.shape, step.tile, step.places
-    cut = tile.cut(shape, info.limits.subgroup_size)
+    cut, part = tile.cut(shape, info.limits.subgroup_size), shape.part(tile.cuts, info.limits.subgroup_size)
 
     def scalar(name: str) -> Any:
         if name not in places:
@@ -151,6 +151,9 @@ def _common(kernel: VulkanTemplateKernel, step: Step) -> dict[str, Any]:
         "share": shape.rows // shape.length,
         "total": shape.rows,
         "pieces": tile.pieces,
+        "cuts": tile.cuts,
+        "width_v": part.width_v,
+        "whole_v": shape.width_v,
         "solo": tile.solo,
         "wide_type": "float" if cut.step == 1 else f"vec{cut.step}",
         "many_parts": min(-(-tile.pieces // cut.shares), PARTS_HELD // cut.step),
@@ -195,7 +198,7 @@ class Row:
 def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str, Any], Any]:
     info = kernel.device_info
     size, tile, places, problem = info.limits.subgroup_size, step.tile, step.places, step.problem
-    values, cut, shape = _common(kernel, step), tile.cut(step.shape, size), step.shape
+    values, cut, shape = _common(kernel, step), tile.cut(step.shape, size), step.shape.part(tile.cuts, size)
     kind = str(problem.dtype).removeprefix("torch.")
 
     def along(name: str) -> list[str]:
@@ -233,6 +236,7 @@ def _plan_step(kernel: VulkanTemplateKernel, step: Step) -> tuple[str, dict[str,
         "turns": -(-cut.all_rows // (cut.subgroups * cut.teams)),
         "lent_step": lent_step,
         "lent_type": "float" if lent_step == 1 else f"vec{lent_step}",
+        "fresh": tile.fresh and shape.length == 1,
         # So that all invocations have some of the result.
         "many": math.gcd(cut.step, max(cut.all_rows * shape.width_v // tile.threads, 1)),
         "rotary": rotary,

@@ -65,7 +65,8 @@ def fused_linear(
     plan: Any = None if is_forced() else staged.plan_of(info, inputs, problem, size[0])
     if plan is None:
         chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
-        plan = functools.partial(_plan, tile=tile_of(info, tm, sizes, chunks, bool(gate)), problem=problem, tm=tm)
+        tile = tile_of(info, tm, sizes, chunks, bool(gate), all(f == DENSE for f in formats))
+        plan = functools.partial(_plan, tile=tile, problem=problem, tm=tm)
     layout = FixedLayout(x.get_device_or_error(), dtype, size, FlexibleLayout.contiguous_strides(size))
     return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="fused_linear"))
 
@@ -109,6 +110,13 @@ def _kinds(inputs: Sequence[Any], problem: Problem) -> list[Kind]:
     return list(found.values())
 
 
+def _of_words(kind: Kind, *operands: Any) -> bool:
+    """Whether what a chunk takes is loaded by words of 32 bits, which may be chosen from."""
+    dense = kind.width * kind.dtype.itemsize >= 4 if kind.format == DENSE else True
+    found = [(x.get_dtype().itemsize, loads(x, kind.chunk.length).width) for x in operands if x is not None]
+    return dense and all(width * itemsize >= 4 for itemsize, width in found)
+
+
 def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: int) -> tuple[str, dict[str, Any], Any]:
     """The template's context for ``tm`` rows of x at a time, and the number of workgroups."""
     x = kernel.inputs[0]
@@ -119,6 +127,9 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
     kinds = _kinds(kernel.inputs, problem)
     values |= {
         "loads": tile.loads,
+        "flat": tile.flat and all(_of_words(kind, x, gain, shift) for kind in kinds),
+        "own_loads": tile.own,
+        "direct": tile.direct,
         "shift": "" if problem.shift is None else kernel.address(problem.shift),
         "shift_bytes": 0 if shift is None else shift.get_dtype().itemsize,
         "sweep_width": sweep.width,

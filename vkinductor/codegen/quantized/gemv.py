@@ -47,13 +47,17 @@ _ROWS = ((4096, 16, 4, 64), (0, 32, 2, 64))
 class QuantizedTile:
     """``threads`` a workgroup in teams of ``lanes``, each for ``rows`` rows of weights.
 
-    An invocation has ``loads`` chunks of each on their way.
+    An invocation has ``loads`` chunks of each on their way. ``flat``, ``own``, ``direct``: against latency, as in
+    gemm/skinny.py's tiles.
     """
 
     threads: int
     lanes: int
     rows: int
     loads: int
+    flat: bool = False
+    own: bool = False
+    direct: bool = False
 
     def cluster(self, info: DeviceInfo) -> int:
         """How many neighbours add up by subgroup arithmetic; 1: all through shared memory."""
@@ -155,6 +159,9 @@ def _plan(
         "lanes": tile.lanes,
         "rows": tile.rows,
         "loads": tile.loads,
+        "flat": tile.flat and width * dtype.itemsize >= 4,
+        "own_loads": tile.own,
+        "direct": tile.direct,
         "tm": tm,
         "m": kernel.size(rows),
         "n": kernel.size(n),
