@@ -20,7 +20,7 @@ from vkinductor.device import attention
 from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from ..check import gradients
+from ..check import gradients, upstream
 from ..errors import SINGLE, judged, of_sum, rounding
 from ..layouts import LAYOUTS
 from ..program import Axes, Draw, Family, Program
@@ -204,7 +204,7 @@ def _gradient_bound(dtype: torch.dtype, kind: str) -> Callable[..., Any]:
         q, k, v, mask = (x.detach() for x in wide)
         out = wants[0]
         share, groups, scale = q.shape[1] // k.shape[1], k.shape[1], q.shape[-1] ** -0.5
-        g = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape).abs()
+        g = upstream(out, dtype).double().abs()
         p, scores = _weights(q, k, mask, kind)
         off = _off(dtype, k.shape[2], scores) + (3 * rounding(dtype) if dtype != torch.float32 else 0)
         keys, values = (x.abs().repeat_interleave(share, 1) for x in (k, v))
@@ -232,7 +232,7 @@ def _backward(
     reference = _reference(mask)
     return Program(
         _sdpa(mask), _operands(dtype, widths, share, mask, layout),
-        judged(lambda *wide: gradients(3, reference, wide), _gradient_bound(dtype, mask)),
+        judged(lambda *wide: gradients(3, reference, wide, dtype), _gradient_bound(dtype, mask)),
         {"queries": Span(1, 100, edges=(16, 32, 64)), "keys": Span(1, 100, edges=(16, 32, 64))},
         lambda: _whole(kernel), dynamic=sizes == "vary", gradients=3, together=2,
     )  # fmt: skip
@@ -289,7 +289,7 @@ def _flex(score: str, dtype: torch.dtype, share: int, tile: int, layout: str, gr
         off = float(_off(dtype, 130, weights(*(x.detach() for x in wide[:2]))[1]).max()) + 4 * rounding(dtype)
         return [*forward(wide, wants), *(4 * off * w.abs().max() for w in wants[1:])]
 
-    judge = judged(lambda *wide: gradients(3, reference, wide), both) if gradient else judged(reference, forward)
+    judge = judged(lambda *wide: gradients(3, reference, wide, dtype), both) if gradient else judged(reference, forward)
     return Program(
         function, _operands(dtype, (16, 16), share, "none", layout), judge,
         {"queries": Span(1, 80, edges=(16,)), "keys": Span(20, 80, edges=(32,))},
