@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from vkinductor.device import storage
+
 from .layouts import to_device
 
 # Of each byte: NaN in every float's format.
@@ -74,6 +76,8 @@ class Calls:
         sizes = [x.untyped_storage().nbytes() for x in places]
         del places
         self._operands, self._results = [], []
+        if memory.spoilt:
+            storage.sweep()  # what has died is free at once
         taken = _taken(sizes)
         _taken(sizes)  # free again, for this call's temporaries: they begin as NaN
         self._operands = [to_device(own) for own in operands]
