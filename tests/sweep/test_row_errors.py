@@ -55,6 +55,16 @@ def test_float32_passes_and_a_thousandth_does_not(operator, offset):
             assert own.judge(operands, [out, gradient * 1.001]) > 20
 
 
+@pytest.mark.parametrize("offset", ["0", "5"])
+def test_layer_norm_forward(offset):
+    choice = {"operator": "layer norm", "layout": "chosen", "dtype": "float32", "x": "rows", "sizes": "fixed"}
+    own = program("reductions, norms and softmax", **choice, offset=offset)
+    operands = drawn(own, rows=9, columns=130)
+    out = own.function(*operands)
+    assert own.judge(operands, out) < 1
+    assert own.judge(operands, out * 1.001) > 20
+
+
 def _softmax(x, y, g, u):
     p = x.float().softmax(-1).half()
     return p * (u - added(p * u))

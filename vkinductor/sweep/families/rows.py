@@ -17,7 +17,7 @@ from ..check import gradients, upstream
 from ..errors import exactly, judged, of_sum, rounding
 from ..layouts import LAYOUTS
 from ..program import Axes, Draw, Family, Program
-from ..row_errors import EPS_RMS, OF_GRADIENTS, units
+from ..row_errors import EPS_LAYER, EPS_RMS, OF_GRADIENTS, units
 from ..sizes import Sizes, Span
 from .products import FLOATS, SINGLES, options
 
@@ -38,18 +38,17 @@ def _largest(x: Any) -> Any:
     return x.abs().amax(-1, keepdim=True)
 
 
-def _spread(x: torch.Tensor) -> torch.Tensor:
-    """How much larger values are than their distance from the mean."""
-    away = x.std(-1, keepdim=True, unbiased=False).clamp(min=1e-12)
-    return (_largest(x) + away) / away
-
-
 def _rms(x: Any, g: Any) -> Any:
     return F.rms_norm(x, x.shape[-1:], g, EPS_RMS)
 
 
 def _layer_size(x: Any, y: Any, g: Any, b: Any) -> Any:
-    return (_spread(x) ** 2) * (1 + F.layer_norm(x, x.shape[-1:]).abs()) * g.abs() + b.abs()
+    """The mean is off by a sum of x, and by that every distance from it; the variance by a sum of their squares."""
+    away = x - x.mean(-1, keepdim=True)
+    r = (away.square().mean(-1, keepdim=True) + EPS_LAYER).rsqrt()
+    h = (away * r).abs()
+    d = r * (x.abs().mean(-1, keepdim=True) + x.abs()) + h
+    return (d + h * (1 + 2 * (h * d).mean(-1, keepdim=True))) * g.abs() + b.abs()
 
 
 def _extremes(x: Any, y: Any, g: Any, b: Any) -> Any:
