@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vkinductor.cli import main
+from vkinductor.runtime import context
+from vkinductor.runtime.errors import UnsupportedError
 
 
 def test_a_family_from_end_to_end(capsys):
@@ -44,3 +46,17 @@ def test_what_is_refused(arguments, reason, capsys):
 def test_families_are_listed(capsys):
     assert main(["sweep", "--list", "--family", "attention"]) == 0
     assert "attention, gradients" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("more", [["--workers", "1"], ["--program", "scans: kind=none"]])
+def test_a_driver_that_lacks_what_is_required_is_one_error(more, monkeypatch, capsys):
+    """Not a process for each family that dies of it."""
+
+    def refuse():
+        raise UnsupportedError("no device has what is required: SwiftShader lacks shaderInt64")
+
+    monkeypatch.setattr(context, "get", refuse)
+    assert main(["sweep", *more]) == 1
+    told = capsys.readouterr()
+    assert told.err == "error: no device has what is required: SwiftShader lacks shaderInt64\n"
+    assert not told.out

@@ -46,7 +46,7 @@ def test_gradients_are_results():
     def f(x, y):
         return (x * y).sin()
 
-    right = own(f, lambda x, y: gradients(2, f, (x, y)), gradients=2)
+    right = own(f, lambda x, y: gradients(2, f, (x, y), torch.float32), gradients=2)
     assert all(o.ratio <= 1 for o in check(right, [{"n": 5}, {"n": 6}], 0))
     assert differing_bits(right, {"n": 5}, 0, 3) == 0
 

@@ -21,13 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0: every result is right; 1: one is not; 2: bad arguments."""
+    """0: every result is right; 1: one is not, or no device can be used; 2: bad arguments."""
+    from vkinductor.runtime import context
+    from vkinductor.runtime.errors import VulkanError
     from vkinductor.sweep import pool
     from vkinductor.sweep.families import FAMILIES
     from vkinductor.sweep.worker import Order
 
-    if arguments.program:
-        return _again(arguments)
     names = tuple(name for name in FAMILIES if re.search(arguments.family, name))
     if not names:
         print(f"no family matches {arguments.family!r}: there are {', '.join(FAMILIES)}", file=sys.stderr)
@@ -35,6 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print("\n".join(names))
         return 0
+    try:
+        context.get()  # else each family would say for itself what its process died of
+    except VulkanError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if arguments.program:
+        return _again(arguments)
     workers = max(0, min(arguments.workers, len(names)))
     share = arguments.seconds / -(-len(names) // max(1, workers))
     order = Order(names, share, arguments.seed, arguments.cases, arguments.repeats)

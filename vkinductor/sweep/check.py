@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch._inductor import config
 from torch.fx.experimental import _config
-from torch.utils._pytree import tree_flatten, tree_map_only
 
 import vkinductor
 
-from .layouts import to_device
+from .calls import AGAIN, FIRST, FULL, LATER, Calls, Memory, same_bits
 from .program import Named, Program
 from .sizes import Sizes
 
@@ -40,50 +39,61 @@ def draw(name: str, sizes: Sizes, seed: int) -> torch.Generator:
 
 
 def check(named: Named, every: Sequence[Sizes], seed: int) -> list[Outcome]:
-    """Compile once and run for ``every`` sizes: one after the other where they vary, else together."""
+    """Compile once and run for ``every`` sizes, several times (see ``calls``): one after the other where they vary, and
+    then the first again, else together."""
     program = named.program
     groups = [[sizes] for sizes in every] if program.dynamic else [list(every)]
-    with _compiled(program, len(groups[0])) as run:
-        return [outcome for i, group in enumerate(groups) for outcome in _group(named, group, seed, run, again=not i)]
+    with _compiled(program, len(groups[0])) as call:
+        found = [_group(named, groups[0], seed, call, FULL)]
+        found += [_group(named, group, seed, call, (LATER[i % len(LATER)],)) for i, group in enumerate(groups[1:])]
+        if len(groups) > 1 and not _failed(found[0]):
+            again = _group(named, groups[0], seed, call, (AGAIN,))
+            found[0] = again if _failed(again) else found[0]
+    return [outcome for group in found for outcome in group]
 
 
 def differing_bits(named: Named, sizes: Sizes, seed: int, repeats: int) -> int:
-    """How many of ``repeats`` calls give other bits than the first."""
+    """How many of ``repeats`` calls give other bits than the first, wherever operands and results lie."""
     program = named.program
     operands = [program.operands(sizes, draw(named.name, sizes, seed))]
-    with _compiled(program, 1) as run:
-        first = [_bits(x) for x in tree_flatten(run(operands))[0]]
-        return sum(
-            not all(torch.equal(a, _bits(b)) for a, b in zip(first, tree_flatten(run(operands))[0], strict=True))
-            for _ in range(repeats - 1)
-        )
+    with _compiled(program, 1) as call:
+        first = call(operands, FIRST)
+        return sum(not same_bits(first, call(operands, LATER[i % len(LATER)])) for i in range(repeats - 1))
 
 
-def _bits(x: torch.Tensor) -> torch.Tensor:
-    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return x.detach().cpu().contiguous().view(kinds[x.element_size()])
-
-
-def _group(named: Named, group: list[Sizes], seed: int, run: Callable[..., Any], again: bool) -> list[Outcome]:
-    """``again``: twice. The first call of a program dispatches its kernels, later ones replay a recording of them."""
+def _group(
+    named: Named, group: list[Sizes], seed: int, call: Callable[..., list[Any]], memories: Sequence[Memory]
+) -> list[Outcome]:
+    """A call with the same operands for each of ``memories``; the first one that is wrong is told."""
     program = named.program
     operands = [program.operands(sizes, draw(named.name, sizes, seed)) for sizes in group]
-    try:
-        calls = [run(operands) for _ in range(2 if again else 1)]
-    except Exception as error:
-        refused = isinstance(_cause(error), vkinductor.UnsupportedError)
-        return [Outcome(sizes, 0.0 if refused else math.inf, _brief(error), refused) for sizes in group]
-    found = [[_judged(program, *case) for case in zip(group, operands, results, strict=True)] for results in calls]
-    return [_worst(*each) for each in zip(*found, strict=True)]
+    found: list[Outcome] = []
+    judged: list[Any] = []
+    for memory in memories:
+        try:
+            results = call(operands, memory)
+        except Exception as error:
+            refused = isinstance(_cause(error), vkinductor.UnsupportedError)
+            problem = _brief(error) + _alone(memory, memories)
+            return [Outcome(sizes, 0.0 if refused else math.inf, problem, refused) for sizes in group]
+        if found and same_bits(judged, results):
+            continue
+        outcomes = [_judged(program, *case) for case in zip(group, operands, results, strict=True)]
+        outcomes = [replace(o, problem=o.problem and o.problem + _alone(memory, memories)) for o in outcomes]
+        found = [max(pair, key=lambda o: o.ratio) for pair in zip(found or outcomes, outcomes, strict=True)]
+        judged = results
+        if _failed(found):
+            break
+    return found
 
 
-def _worst(first: Outcome, replayed: Outcome | None = None) -> Outcome:
-    """Of the calls with the same sizes; says so where it is the second one alone that is wrong."""
-    if first.problem or replayed is None:
-        return first
-    if replayed.problem:
-        return replace(replayed, problem=f"{replayed.problem}, in the second call alone")
-    return max(first, replayed, key=lambda outcome: outcome.ratio)
+def _failed(outcomes: Sequence[Outcome]) -> bool:
+    return any(outcome.problem for outcome in outcomes)
+
+
+def _alone(memory: Memory, memories: Sequence[Memory]) -> str:
+    """Says so where calls with the same operands were right before."""
+    return f", in {memory.name} alone" if memory is AGAIN or memory is not memories[0] else ""
 
 
 def _judged(program: Program, sizes: Sizes, operands: list[Any], result: Any) -> Outcome:
@@ -109,7 +119,7 @@ symbols: Any = _config  # its functions are put there when it is imported
 
 
 @contextlib.contextmanager
-def _compiled(program: Program, together: int) -> Iterator[Callable[..., Any]]:
+def _compiled(program: Program, together: int) -> Iterator[Calls]:
     """What takes the operands of ``together`` sizes and gives the results of each, on the CPU."""
     torch._dynamo.reset()
 
@@ -117,10 +127,6 @@ def _compiled(program: Program, together: int) -> Iterator[Callable[..., Any]]:
         return [program.function(*own) for own in operands]
 
     compiled = torch.compile(whole, backend="vulkan", fullgraph=True, dynamic=program.dynamic)
-
-    def run(operands: list[list[Any]]) -> list[Any]:
-        results = _run(program, compiled, [to_device(own) for own in operands])
-        return [tree_map_only(torch.Tensor, lambda t: t.detach().cpu(), r) for r in results]
 
     with (
         warnings.catch_warnings(),
@@ -132,13 +138,19 @@ def _compiled(program: Program, together: int) -> Iterator[Callable[..., Any]]:
         torch.autograd.set_multithreading_enabled(False),
     ):
         warnings.simplefilter("ignore")
-        yield run
+        yield Calls(lambda operands: _run(program, compiled, operands))
     torch._dynamo.reset()
 
 
-def gradients(count: int, function: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
-    """The result, and the gradients of the first ``count`` operands under a fixed gradient of it."""
-    return _run_each(count, lambda every: [function(*own) for own in every], [list(operands)])[0]
+def upstream(result: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The gradient that a result is given, of its shape: -1 to 1, rounded to ``dtype``."""
+    return torch.linspace(-1, 1, result.numel(), dtype=torch.float64).view(result.shape).to(dtype)
+
+
+def gradients(count: int, function: Callable[..., Any], operands: Sequence[Any], dtype: torch.dtype) -> list[Any]:
+    """The result, and the gradients of the first ``count`` operands under a gradient of it that is of ``dtype``,
+    whatever the operands are."""
+    return _run_each(count, lambda every: [function(*own) for own in every], [list(operands)], dtype)[0]
 
 
 def _run(program: Program, function: Callable[..., Any], operands: list[list[Any]]) -> list[Any]:
@@ -147,10 +159,11 @@ def _run(program: Program, function: Callable[..., Any], operands: list[list[Any
     return _run_each(program.gradients, function, operands)
 
 
-def _run_each(count: int, function: Callable[..., Any], operands: list[list[Any]]) -> list[Any]:
+def _run_each(
+    count: int, function: Callable[..., Any], operands: list[list[Any]], dtype: torch.dtype | None = None
+) -> list[Any]:
     leaves = [[x.detach().requires_grad_() for x in own[:count]] for own in operands]
     results = function([[*leaf, *own[count:]] for leaf, own in zip(leaves, operands, strict=True)])
-    upstream = [torch.linspace(-1, 1, r.numel(), dtype=torch.float64).view(r.shape) for r in results]
-    given = [u.to(r.dtype).to(r.device) for u, r in zip(upstream, results, strict=True)]
+    given = [upstream(r, dtype or r.dtype).to(r.dtype).to(r.device) for r in results]
     found = torch.autograd.grad(results, [x for own in leaves for x in own], given)
     return [[r.detach(), *found[i * count : (i + 1) * count]] for i, r in enumerate(results)]

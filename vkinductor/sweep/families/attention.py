@@ -20,7 +20,7 @@ from vkinductor.device import attention
 from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from ..check import gradients
+from ..check import gradients, upstream
 from ..errors import SINGLE, judged, of_sum, rounding
 from ..layouts import LAYOUTS
 from ..program import Axes, Draw, Family, Program
@@ -198,26 +198,39 @@ def _few(queries: Span, **more: Any) -> Program | None:
 
 
 def _gradient_bound(dtype: torch.dtype, kind: str) -> Callable[..., Any]:
-    """By the sizes of what is summed: weights times what their gradients are differences of."""
+    """By the sizes of what is summed: weights times what their gradients are differences of.
+
+    In half precision, weights and the gradients of scores are rounded as operands of matrices, and the result is stored
+    before sum(g o) is taken of it: roundings that are independent, so that they add up to a few times the root of the
+    sum of squares. Every sum is in float32.
+    """
 
     def allowed(wide: Sequence[Any], wants: list[torch.Tensor]) -> list[Any]:
         q, k, v, mask = (x.detach() for x in wide)
-        out = wants[0]
+        out = wants[0].detach()
         share, groups, scale = q.shape[1] // k.shape[1], k.shape[1], q.shape[-1] ** -0.5
-        g = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape).abs()
+        g = upstream(out, dtype).double()
         p, scores = _weights(q, k, mask, kind)
-        off = _off(dtype, k.shape[2], scores) + (3 * rounding(dtype) if dtype != torch.float32 else 0)
-        keys, values = (x.abs().repeat_interleave(share, 1) for x in (k, v))
+        off = _off(torch.float32, k.shape[2], scores)
+        keys, values = (x.repeat_interleave(share, 1) for x in (k, v))
         # The gradient of a score: p * (g v - the sum over keys of p * (g v)).
-        inner = g @ values.mT
+        products = g @ values.mT
+        inner = g.abs() @ values.abs().mT
         ds = p * (inner + (p * inner).sum(-1, keepdim=True)) * scale
+        # Of two operands, each 4 times the root of the sum of squares.
+        own = 8 * rounding(dtype) if dtype != torch.float32 else 0.0
+        squared = (p * (products - (p * products).sum(-1, keepdim=True)) * scale).square()
+        stored = own * p * scale * (g * out).square().sum(-1, keepdim=True).sqrt()
 
         def summed(x: torch.Tensor) -> torch.Tensor:
             return x.unflatten(1, (groups, share)).sum(2)
 
         return [
-            off * (p @ values), off * (ds @ keys) + off.mean() * (ds @ keys).mean(),
-            summed((off * ds).mT @ q.abs()), summed((off * p).mT @ g),
+            off * (p @ values.abs()) + own * (p.square() @ values.square()).sqrt(),
+            off * (ds @ keys.abs()) + own * (squared @ keys.square()).sqrt() + stored @ keys.abs(),
+            summed((off * ds).mT @ q.abs()) + own * summed(squared.mT @ q.square()).sqrt()
+            + 4 * summed(stored.square().mT @ q.square()).sqrt(),
+            summed((off * p).mT @ g.abs()) + own * summed(p.square().mT @ g.square()).sqrt(),
         ]  # fmt: skip
 
     return allowed
@@ -232,7 +245,7 @@ def _backward(
     reference = _reference(mask)
     return Program(
         _sdpa(mask), _operands(dtype, widths, share, mask, layout),
-        judged(lambda *wide: gradients(3, reference, wide), _gradient_bound(dtype, mask)),
+        judged(lambda *wide: gradients(3, reference, wide, dtype), _gradient_bound(dtype, mask)),
         {"queries": Span(1, 100, edges=(16, 32, 64)), "keys": Span(1, 100, edges=(16, 32, 64))},
         lambda: _whole(kernel), dynamic=sizes == "vary", gradients=3, together=2,
     )  # fmt: skip
@@ -289,7 +302,7 @@ def _flex(score: str, dtype: torch.dtype, share: int, tile: int, layout: str, gr
         off = float(_off(dtype, 130, weights(*(x.detach() for x in wide[:2]))[1]).max()) + 4 * rounding(dtype)
         return [*forward(wide, wants), *(4 * off * w.abs().max() for w in wants[1:])]
 
-    judge = judged(lambda *wide: gradients(3, reference, wide), both) if gradient else judged(reference, forward)
+    judge = judged(lambda *wide: gradients(3, reference, wide, dtype), both) if gradient else judged(reference, forward)
     return Program(
         function, _operands(dtype, (16, 16), share, "none", layout), judge,
         {"queries": Span(1, 80, edges=(16,)), "keys": Span(20, 80, edges=(32,))},

@@ -16,7 +16,7 @@ from vkinductor.codegen.gemm.cooperative import SubgroupTile
 from vkinductor.codegen.gemm.tiles import TILED, DirectTile, RegisterTile, Tile
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from ..check import gradients
+from ..check import gradients, upstream
 from ..errors import judged, of_sum, rounding
 from ..program import Axes, Draw, Family, Program
 from ..sizes import Sizes, Span
@@ -96,7 +96,7 @@ def _convolution(
         return F.relu(y) + r if after == "relu and residual" else y
 
     def reference(x: Any, w: Any, b: Any, r: Any) -> Any:
-        return gradients(3, run, (x, w, b, r)) if gradient else run(x, w, b, r)
+        return gradients(3, run, (x, w, b, r), dtype) if gradient else run(x, w, b, r)
 
     def allowed(wide: Sequence[Any], wants: list[torch.Tensor]) -> list[Any]:
         x, w, b, r = (t.detach() for t in wide)
@@ -107,14 +107,9 @@ def _convolution(
         # Sizes of gradients' terms, from the same formulas over absolute values.
         sizes = [t.abs().requires_grad_() for t in (x, w, b)]
         out = layer(*sizes, groups={"1": 1, "2": 2}.get(groups) or x.shape[1], **named)
-        upstream = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape).abs()
-        terms = [out.detach(), *torch.autograd.grad(out, sizes, upstream)]
+        terms = [out.detach(), *torch.autograd.grad(out, sizes, upstream(out, dtype).double().abs())]
         counts = [w[0].numel() * 2, w.numel(), y.numel(), y.numel()]
-        # The gradient of the result is rounded to the dtype, too.
-        return [
-            (of_sum(n, dtype) + (rounding(dtype) if dtype in (torch.float16, torch.bfloat16) else 0)) * t
-            for n, t in zip(counts, terms, strict=True)
-        ]
+        return [of_sum(n, dtype) * t for n, t in zip(counts, terms, strict=True)]
 
     tile = kernel["tile"]
     edges = {"c": (getattr(tile, "bk", 8),), "o": (getattr(tile, "bm", 8), getattr(tile, "bn", 8))}

@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from vkinductor.codegen import heuristics
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from ..check import gradients
+from ..check import gradients, upstream
 from ..errors import exactly, judged, of_sum, rounding
 from ..layouts import LAYOUTS
 from ..program import Axes, Draw, Family, Program
+from ..row_errors import EPS_LAYER, EPS_RMS, OF_GRADIENTS, units
 from ..sizes import Sizes, Span
 from .products import FLOATS, SINGLES, options
 
@@ -37,18 +38,17 @@ def _largest(x: Any) -> Any:
     return x.abs().amax(-1, keepdim=True)
 
 
-def _spread(x: torch.Tensor) -> torch.Tensor:
-    """How much larger values are than their distance from the mean."""
-    away = x.std(-1, keepdim=True, unbiased=False).clamp(min=1e-12)
-    return (_largest(x) + away) / away
-
-
 def _rms(x: Any, g: Any) -> Any:
-    return F.rms_norm(x, x.shape[-1:], g, 1e-6)
+    return F.rms_norm(x, x.shape[-1:], g, EPS_RMS)
 
 
 def _layer_size(x: Any, y: Any, g: Any, b: Any) -> Any:
-    return (_spread(x) ** 2) * (1 + F.layer_norm(x, x.shape[-1:]).abs()) * g.abs() + b.abs()
+    """The mean is off by a sum of x, and by that every distance from it; the variance by a sum of their squares."""
+    away = x - x.mean(-1, keepdim=True)
+    r = (away.square().mean(-1, keepdim=True) + EPS_LAYER).rsqrt()
+    h = (away * r).abs()
+    d = r * (x.abs().mean(-1, keepdim=True) + x.abs()) + h
+    return (d + h * (1 + 2 * (h * d).mean(-1, keepdim=True))) * g.abs() + b.abs()
 
 
 def _extremes(x: Any, y: Any, g: Any, b: Any) -> Any:
@@ -96,7 +96,6 @@ OPERATORS = {
     ),
     "largest": Operator(_extremes, None),
 }
-_WITH_GRADIENTS = ("softmax", "log softmax", "layer norm", "rms norm", "residual and rms norm", "nll", "norm")
 
 _LAYOUTS: dict[str, dict[str, Any]] = {
     "chosen": {},
@@ -140,16 +139,14 @@ def _program(
         limit = precision(detached[0]) * own.size(*detached)
         if not gradient:
             return [limit]
-        # By the largest of a row: gradients of norms and softmax are differences of what is as large.
-        worse = (precision(detached[0]) + 2 * rounding(dtype)) * 6 * float(_spread(detached[0]).max() ** 2)
-        up = 1 + detached[2].abs().max()
-        rows = [worse * (w.abs() + w.abs().amax() + up) for w in wants[1:]]
+        up = upstream(wants[0], dtype).double()
+        of_x = OF_GRADIENTS[operator](*detached, up, units(detached[0].shape[-1], dtype))
         if own.saved is not None and dtype in (torch.float16, torch.bfloat16):
             limit = limit + rounding(dtype) * own.saved(*detached)
-        return [limit, *rows]
+        return [limit, of_x]
 
     def reference(*wide: Any) -> Any:
-        return gradients(1, own.f, wide) if gradient else own.f(*wide)
+        return gradients(1, own.f, wide, dtype) if gradient else own.f(*wide)
 
     spans = {
         "rows": Span(1, 70, edges=(4, 8, 16, 64)),
@@ -181,7 +178,7 @@ def _gradient_axes(info: DeviceInfo) -> Axes:
     sums = {"fewest_with_sums": 1, "lanes": 8, "rows": 2, "sums_of_parts": 160, "reads_dominate": True}
     layouts = {"chosen": {}, "looped": _LAYOUTS["looped"], "rows and columns in one": sums}
     x = options(*(name for name in LAYOUTS if name != "expanded"))
-    return {**_axes(info), "operator": options(*_WITH_GRADIENTS), "dtype": SINGLES, "layout": layouts, "x": x}
+    return {**_axes(info), "operator": options(*OF_GRADIENTS), "dtype": SINGLES, "layout": layouts, "x": x}
 
 
 def _long(operator: str, dtype: torch.dtype, x: str) -> Program | None:
