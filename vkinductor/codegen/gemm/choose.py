@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
+from vkinductor.runtime.errors import UnsupportedError
 
 from .. import loop_limit
 from . import broadcast, integer, skinny, stream
@@ -33,7 +34,8 @@ _forced: contextvars.ContextVar[Tile | None] = contextvars.ContextVar("vkinducto
 def forced(tile: Tile) -> Iterator[None]:
     """Every product lowered inside takes ``tile``, whatever the device and the problem (for tests and tuning).
 
-    Graph caches do not know of it: disable them (torch._inductor.config.force_disable_caches).
+    Lowering raises UnsupportedError for a product of operands that it does not take. Graph caches do not know of
+    it: disable them (torch._inductor.config.force_disable_caches).
     """
     token = _forced.set(tile)
     try:
@@ -47,9 +49,18 @@ def is_forced() -> bool:
     return _forced.get() is not None
 
 
+def _forced_on(problem: Problem) -> Tile | None:
+    tile = _forced.get()
+    if tile is not None and tile.dtypes and problem.dtype not in tile.dtypes:
+        names = ", ".join(sorted(str(d).removeprefix("torch.") for d in tile.dtypes))
+        kind = type(tile).__name__
+        raise UnsupportedError(f"a {kind} is forced on a product of {problem.dtype}: it takes {names}")
+    return tile
+
+
 def choose(info: DeviceInfo, problem: Problem) -> Tile:
     """The tile of ``problem`` on ``info``: forced, else tuned, else the best by rules."""
-    tile = _forced.get()
+    tile = _forced_on(problem)
     if tile is None and tuned is not None and not problem.computed:
         tile = tuned(problem)
     return candidates(info, problem)[0] if tile is None else tile
@@ -57,7 +68,7 @@ def choose(info: DeviceInfo, problem: Problem) -> Tile:
 
 def best(info: DeviceInfo, problem: Problem, kind: type[_Kind]) -> _Kind | None:
     """The likely best tile of ``kind``, or the forced one if it is of that; None where there is no such tile."""
-    tile = _forced.get()
+    tile = _forced_on(problem)
     found = candidates(info, problem) if tile is None else [tile]
     return next((t for t in found if isinstance(t, kind)), None)
 

@@ -16,7 +16,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..types import glsl_type
 from .problem import Problem
-from .tiles import COMPONENTS, BlockTile
+from .tiles import COMPONENTS, HALVES, BlockTile
 
 
 def _has_component(info: DeviceInfo, dtype: torch.dtype) -> bool:
@@ -44,6 +44,7 @@ class SubgroupTile(CooperativeTile):
     """A subgroup computes ``sm`` x ``sn`` in matrices of the device's ``shape`` (m, n, k); ``emulated``: its lanes."""
 
     template = "matmul_subgroup.glsl.jinja"
+    dtypes = HALVES
     computes = True
     streaming = True
     sm: int
@@ -76,7 +77,7 @@ class SubgroupTile(CooperativeTile):
 
     def stages(self, threads: int, problem: Problem) -> bool:
         """Whether the template brings operands of the problem, in units that divide among the invocations."""
-        return problem.half and all(threads % (row // 8) == 0 for row in (self.bk, self.bm, self.bn))
+        return problem.dtype in self.dtypes and all(threads % (row // 8) == 0 for row in (self.bk, self.bm, self.bn))
 
     def chunk(self, info: DeviceInfo) -> int:
         """Columns of sums that a subgroup brings to shared memory at a time."""
@@ -115,6 +116,7 @@ class WorkgroupTile(CooperativeTile):
     """Matrices of a workgroup of ``threads``; ``unroll`` steps a pass. ``emulated``: 1."""
 
     template = "matmul_workgroup.glsl.jinja"
+    dtypes = frozenset(COMPONENTS)
     streaming = True
     threads: int = 256
     unroll: int = 2
@@ -127,7 +129,7 @@ class WorkgroupTile(CooperativeTile):
         return self.threads
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
-        if problem.dtype not in COMPONENTS or not self.streams_on(info):
+        if problem.dtype not in self.dtypes or not self.streams_on(info):
             return False
         if self.emulated:
             return self.holds(info, 4)
