@@ -201,7 +201,9 @@ def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float
 _OPERATION_NS = 4.0
 # The same where the result and what is added to it are matrices of halves: GELU of a linear layer and a residual took
 # 24 us more than the layer of 4096^3 (128 invocations a tile), 6.4 us more at 2048^3.
-_WHOLE_OPERATION_NS = 0.47
+_WHOLE_OPERATION_NS = 0.95
+# Those that a unit has of such a kernel, in one workgroup or two.
+_INVOCATIONS = 256
 _STREAMED_BYTES_A_NS = 4000.0
 
 
@@ -211,7 +213,7 @@ def affords(info: DeviceInfo, problem: Problem, tile: Tile, operations: int) -> 
         return True
     waves = max(1.0, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
     each = _WHOLE_OPERATION_NS if tile.leaves_whole(info, problem.dtype) else _OPERATION_NS
-    inside = waves * (tile.bm * tile.bn // tile.threads) * operations * each
+    inside = waves * (tile.bm * tile.bn // _INVOCATIONS) * operations * each
     streamed = 3 * problem.batch * problem.m * problem.n * problem.dtype.itemsize
     return inside < _LAUNCH_NS + streamed / _STREAMED_BYTES_A_NS
 
