@@ -14,6 +14,7 @@ from vkinductor.codegen import heuristics
 from vkinductor.codegen.gemm.choose import forced
 from vkinductor.codegen.gemm.cooperative import SubgroupTile
 from vkinductor.codegen.gemm.tiles import RegisterTile, Tile
+from vkinductor.runtime.errors import UnsupportedError
 
 SUBGROUP = SubgroupTile(16, 32, 16, 16, 16, (8, 8, 8), emulated=8)
 REGISTER = RegisterTile(16, 32, 8, 4, 4)
@@ -145,3 +146,10 @@ def test_depthwise_is_one_kernel() -> None:
     r = image(torch.float16, 2, 16, 6, 7)
     g = hold(SUBGROUP, lambda x, w, b, r: F.relu(F.conv2d(x, w, b, padding=1, groups=16)) + r, x, w, b, r)
     assert count(g, x, w, b, r) == 1
+
+
+@pytest.mark.parametrize("taps", [1, 3])
+def test_a_forced_tile_refuses_operands_that_it_cannot_multiply(taps: int) -> None:
+    x, w = image(torch.float32, 1, 16, 4, 4), image(torch.float32, 16, 16, taps, taps)
+    with pytest.raises(UnsupportedError, match=r"SubgroupTile.*float32.*bfloat16, float16"):
+        hold(SUBGROUP, F.conv2d, x, w)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
+from vkinductor.runtime.errors import UnsupportedError
 
 from .. import loop_limit
 from . import broadcast, integer, skinny, stream
@@ -33,7 +34,8 @@ _forced: contextvars.ContextVar[Tile | None] = contextvars.ContextVar("vkinducto
 def forced(tile: Tile) -> Iterator[None]:
     """Every product lowered inside takes ``tile``, whatever the device and the problem (for tests and tuning).
 
-    Graph caches do not know of it: disable them (torch._inductor.config.force_disable_caches).
+    Lowering raises UnsupportedError for a product of operands that it does not take. Graph caches do not know of
+    it: disable them (torch._inductor.config.force_disable_caches).
     """
     token = _forced.set(tile)
     try:
@@ -47,9 +49,18 @@ def is_forced() -> bool:
     return _forced.get() is not None
 
 
+def _forced_on(problem: Problem) -> Tile | None:
+    tile = _forced.get()
+    if tile is not None and tile.dtypes and problem.dtype not in tile.dtypes:
+        names = ", ".join(sorted(str(d).removeprefix("torch.") for d in tile.dtypes))
+        kind = type(tile).__name__
+        raise UnsupportedError(f"a {kind} is forced on a product of {problem.dtype}: it takes {names}")
+    return tile
+
+
 def choose(info: DeviceInfo, problem: Problem) -> Tile:
     """The tile of ``problem`` on ``info``: forced, else tuned, else the best by rules."""
-    tile = _forced.get()
+    tile = _forced_on(problem)
     if tile is None and tuned is not None and not problem.computed:
         tile = tuned(problem)
     return candidates(info, problem)[0] if tile is None else tile
@@ -57,7 +68,7 @@ def choose(info: DeviceInfo, problem: Problem) -> Tile:
 
 def best(info: DeviceInfo, problem: Problem, kind: type[_Kind]) -> _Kind | None:
     """The likely best tile of ``kind``, or the forced one if it is of that; None where there is no such tile."""
-    tile = _forced.get()
+    tile = _forced_on(problem)
     found = candidates(info, problem) if tile is None else [tile]
     return next((t for t in found if isinstance(t, kind)), None)
 
@@ -153,7 +164,7 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile, alone: bool = False
     ``alone``: where nothing that does not wait for it fills the last wave."""
     assert isinstance(tile, (BlockTile, TiledTile))
     # Of the multiply-adds that a unit does in a nanosecond.
-    rate = (integer.rate(problem, tile) if problem.dtype == torch.int8 else tile.tflops) * 500 / _MEASURED_UNITS
+    rate = (integer.rate(problem, tile) if problem.dtype == torch.int8 else tile.rate(problem)) * 500 / _MEASURED_UNITS
     units = compute_units(info)
     if isinstance(tile, BlockTile) and tile.streams:
         return _shared(problem, tile, units, rate)
@@ -188,6 +199,11 @@ def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float
 # of its own streams. Code is written out for every element that an invocation has, and comes from memory as data does:
 # on an H200 the code of erf took 40 us a tile of 128 elements an invocation.
 _OPERATION_NS = 4.0
+# The same where the result and what is added to it are matrices of halves: GELU of a linear layer and a residual took
+# 24 us more than the layer of 4096^3 (128 invocations a tile), 6.4 us more at 2048^3.
+_WHOLE_OPERATION_NS = 0.95
+# Those that a unit has of such a kernel, in one workgroup or two.
+_INVOCATIONS = 256
 _STREAMED_BYTES_A_NS = 4000.0
 
 
@@ -196,7 +212,8 @@ def affords(info: DeviceInfo, problem: Problem, tile: Tile, operations: int) -> 
     if not isinstance(tile, WorkgroupTile):
         return True
     waves = max(1.0, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
-    inside = waves * (tile.bm * tile.bn // tile.threads) * operations * _OPERATION_NS
+    each = _WHOLE_OPERATION_NS if tile.leaves_whole(info, problem.dtype) else _OPERATION_NS
+    inside = waves * (tile.bm * tile.bn // _INVOCATIONS) * operations * each
     streamed = 3 * problem.batch * problem.m * problem.n * problem.dtype.itemsize
     return inside < _LAUNCH_NS + streamed / _STREAMED_BYTES_A_NS
 

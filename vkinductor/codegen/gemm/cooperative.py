@@ -16,7 +16,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..types import glsl_type
 from .problem import Problem
-from .tiles import COMPONENTS, BlockTile
+from .tiles import COMPONENTS, HALVES, BlockTile
 
 
 def _has_component(info: DeviceInfo, dtype: torch.dtype) -> bool:
@@ -44,6 +44,7 @@ class SubgroupTile(CooperativeTile):
     """A subgroup computes ``sm`` x ``sn`` in matrices of the device's ``shape`` (m, n, k); ``emulated``: its lanes."""
 
     template = "matmul_subgroup.glsl.jinja"
+    dtypes = HALVES
     computes = True
     streaming = True
     sm: int
@@ -76,7 +77,7 @@ class SubgroupTile(CooperativeTile):
 
     def stages(self, threads: int, problem: Problem) -> bool:
         """Whether the template brings operands of the problem, in units that divide among the invocations."""
-        return problem.half and all(threads % (row // 8) == 0 for row in (self.bk, self.bm, self.bn))
+        return problem.dtype in self.dtypes and all(threads % (row // 8) == 0 for row in (self.bk, self.bm, self.bn))
 
     def chunk(self, info: DeviceInfo) -> int:
         """Columns of sums that a subgroup brings to shared memory at a time."""
@@ -112,12 +113,21 @@ class SubgroupTile(CooperativeTile):
 
 @dataclass(frozen=True)
 class WorkgroupTile(CooperativeTile):
-    """Matrices of a workgroup of ``threads``; ``unroll`` steps a pass. ``emulated``: 1."""
+    """Matrices of a workgroup of ``threads``; ``unroll`` steps a pass. ``emulated``: 1.
+
+    ``linear_tflops``: the rate where both operands have their terms side by side (nn.Linear), if it is another.
+    """
 
     template = "matmul_workgroup.glsl.jinja"
+    dtypes = frozenset(COMPONENTS)
     streaming = True
     threads: int = 256
     unroll: int = 2
+    linear_tflops: float = field(default=0.0, kw_only=True, compare=False, repr=False)
+
+    def rate(self, problem: Problem) -> float:
+        linear = problem.a_contiguous == problem.b_contiguous == "k"
+        return self.linear_tflops if linear and self.linear_tflops else self.tflops
 
     @property
     def grain(self) -> int:
@@ -127,7 +137,7 @@ class WorkgroupTile(CooperativeTile):
         return self.threads
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
-        if problem.dtype not in COMPONENTS or not self.streams_on(info):
+        if problem.dtype not in self.dtypes or not self.streams_on(info):
             return False
         if self.emulated:
             return self.holds(info, 4)
@@ -149,6 +159,10 @@ class WorkgroupTile(CooperativeTile):
             and self._listed(info, problem.dtype, sums(problem.dtype))
         )
 
+    def leaves_whole(self, info: DeviceInfo, dtype: torch.dtype) -> bool:
+        """Whether halves leave in a matrix of halves; else they do so one by one."""
+        return dtype in HALVES and bool(self.emulated or self._listed(info, dtype, COMPONENTS[dtype][0]))
+
     def _listed(self, info: DeviceInfo, dtype: torch.dtype, result: str) -> bool:
         """Whether the device multiplies such tiles of ``dtype`` with sums of type ``result``."""
         name = COMPONENTS[dtype][0]
@@ -161,9 +175,7 @@ class WorkgroupTile(CooperativeTile):
         )
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
-        # Halves leave in a matrix of halves where there is one, else one by one.
-        name, component = COMPONENTS[problem.dtype]
-        halves = problem.half and (self.emulated or self._listed(info, problem.dtype, name))
+        halves, component = self.leaves_whole(info, problem.dtype), COMPONENTS[problem.dtype][1]
         steps = ceildiv(problem.k, self.splits * self.bk)
         whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
         return {
@@ -221,7 +233,7 @@ WORKGROUP = (
     WorkgroupTile(128, 256, 32, tflops=299, edges_ns=4000),
     WorkgroupTile(256, 128, 64, tflops=122),
     WorkgroupTile(256, 128, 32, tflops=271),
-    WorkgroupTile(128, 128, 64, threads=128, tflops=286),
+    WorkgroupTile(128, 128, 64, threads=128, tflops=286, linear_tflops=345),
     WorkgroupTile(128, 128, 64, tflops=274),
     WorkgroupTile(128, 128, 32, tflops=185),
     WorkgroupTile(64, 128, 64, tflops=186),

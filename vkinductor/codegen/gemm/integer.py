@@ -29,6 +29,7 @@ class PackedTile(BlockTile):
     integer dot product is no slower than its parts."""
 
     template = "matmul_packed.glsl.jinja"
+    dtypes = frozenset({torch.int8})
     tm: int
     tn: int
     dot: bool = field(default=True, kw_only=True)
@@ -41,7 +42,7 @@ class PackedTile(BlockTile):
 
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
         return (
-            problem.dtype == torch.int8
+            problem.dtype in self.dtypes
             and (not self.dot or has_dot_product(info))
             and self.holds(info, 4)
             and self.workgroup(info) % (self.bk // UNIT) == 0
@@ -53,6 +54,7 @@ class PackedSubgroupTile(SubgroupTile):
     """As SubgroupTile, of int8."""
 
     template = "matmul_subgroup_packed.glsl.jinja"
+    dtypes = frozenset({torch.int8})
     streaming = False
     shape: tuple[int, int, int] = (16, 16, 32)
 
@@ -64,7 +66,7 @@ class PackedSubgroupTile(SubgroupTile):
         return packed_shapes(info)
 
     def stages(self, threads: int, problem: Problem) -> bool:
-        return problem.dtype == torch.int8 and threads % (self.bk // UNIT) == 0
+        return problem.dtype in self.dtypes and threads % (self.bk // UNIT) == 0
 
 
 def packed_shapes(info: DeviceInfo) -> list[tuple[int, int, int]]:

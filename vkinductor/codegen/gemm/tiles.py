@@ -14,6 +14,8 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 from . import stream
 from .problem import Problem
 
+HALVES = frozenset({torch.float16, torch.bfloat16})
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -23,11 +25,12 @@ class Tile:
     devices have about these ratios. Products that do not depend on each other overlap there, so that a wave need not be
     full. ``edges_ns``: what a block's beginning and end take beyond that where nothing overlaps them, for its registers
     leave no room for a second one. ``computes``: whether its template takes operands that are computed while they are
-    loaded.
+    loaded. ``dtypes``: of operands that it takes; empty: all.
     """
 
     template: ClassVar[str]
     computes: ClassVar[bool] = False
+    dtypes: ClassVar[frozenset[torch.dtype]] = frozenset()
     splits: int = dataclasses.field(default=1, kw_only=True)
     tflops: float = dataclasses.field(default=20.0, kw_only=True, compare=False, repr=False)
     edges_ns: float = dataclasses.field(default=0.0, kw_only=True, compare=False, repr=False)
@@ -55,6 +58,10 @@ class Tile:
     def groups(self, batch: Any, m: Any, n: Any) -> Any:
         """Workgroups of a product (numbers or sympy expressions), those of all splits."""
         raise NotImplementedError
+
+    def rate(self, problem: Problem) -> float:
+        """``tflops`` with the operands of ``problem`` as they lie."""
+        return self.tflops
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         """What the template wants to know of the tile."""
@@ -170,6 +177,7 @@ class RegisterTile(BlockTile):
     """An invocation computes ``tm`` x ``tn`` in registers on vectors of 4 floats."""
 
     template = "matmul_register.glsl.jinja"
+    dtypes = HALVES | {torch.float32}
     computes = True
     streaming = True
     tm: int
@@ -184,7 +192,7 @@ class RegisterTile(BlockTile):
     def fits(self, info: DeviceInfo, problem: Problem) -> bool:
         rows = (self.bk, self.bm, self.bn)
         return (
-            (problem.half or problem.dtype == torch.float32)
+            problem.dtype in self.dtypes
             and self.holds(info, 4)
             and self.streams_on(info)
             and all(self.workgroup(info) % (row // 4) == 0 for row in rows)
