@@ -20,7 +20,8 @@ from ..types import glsl_type, literal
 class Problem:
     """vkinductor.fused_linear with its operands in memory, by their places among a node's inputs: x, then the weights.
 
-    ``pitches``: elements from a row to the next of each of those.
+    ``pitches``: elements from a row to the next of each of those. ``tokens``: the place of the numbers of x's rows, where
+    x is a table of so many ``table`` rows.
     """
 
     formats: tuple[int, ...]
@@ -34,6 +35,8 @@ class Problem:
     plus_one: bool
     k: int
     pitches: tuple[int, ...]
+    tokens: int | None = None
+    table: int = 0
 
     @staticmethod
     def alone(number: int, k: int, n: int, *pitches: int) -> Problem:
@@ -106,13 +109,29 @@ def context_of(kernel: VulkanTemplateKernel, problem: Problem, tile: Tile, tm: i
         "plus_one": problem.plus_one,
         "gain": "" if problem.gain is None else kernel.address(problem.gain),
         "gain_bytes": 0 if gain is None else gain.get_dtype().itemsize,
-        "x_address": kernel.address(0),
-        "x_pitch": problem.pitches[0] * x.get_dtype().itemsize,
+        "x_row": _row_of(kernel, problem),
         "x_bytes": x.get_dtype().itemsize,
         "cluster": cluster,
+        "best": None,
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
     }
     return values, tiles
+
+
+def _row_of(kernel: VulkanTemplateKernel, problem: Problem) -> Any:
+    """A function from GLSL of a row's number to GLSL of its address."""
+    pitch = problem.pitches[0] * kernel.inputs[0].get_dtype().itemsize
+    address = f"{kernel.address(0)} + uint64_t({{}}) * {pitch}ul"
+    if problem.tokens is None:
+        return lambda row: address.format(f"uint({row})")
+    load = kernel.operand(problem.tokens)
+    stride = kernel.size(kernel.inputs[problem.tokens].get_layout().stride[0])
+
+    def row_of(row: str) -> str:
+        token, last = f"int({load(f'({row}) * {stride}')})", problem.table - 1
+        return address.format(f"uint(clamp({token} < 0 ? {token} + {last + 1} : {token}, 0, {last}))")
+
+    return row_of
 
 
 def element(kernel: VulkanTemplateKernel, position: int) -> Any:
