@@ -67,6 +67,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
     fused_operators.fused_linear: fused.fused_linear,
     argmax_operator.linear_argmax: fused.linear_argmax,
     quantized_operators.dequantize: quantized.dequantize,
+    quantized_operators.dequantize_rows: quantized.dequantize_rows,
     quantized_operators.quantized_linear: quantized.quantized_linear,
     sampling_operators.sample: sampling.sample,
 }

@@ -14,14 +14,15 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..template_kernel import VulkanTemplateKernel
 from ..types import glsl_type, literal
+from .operands import row_of_table
 
 
 @dataclass(frozen=True)
 class Problem:
     """vkinductor.fused_linear with its operands in memory, by their places among a node's inputs: x, then the weights.
 
-    ``pitches``: elements from a row to the next of each of those. ``tokens``: the place of the numbers of x's rows, where
-    x is a table of so many ``table`` rows.
+    ``pitches``: elements from a row to the next of each of those. ``tokens``: the place of the tokens that name x's rows,
+    where x is a table of so many ``table`` rows.
     """
 
     formats: tuple[int, ...]
@@ -124,14 +125,9 @@ def _row_of(kernel: VulkanTemplateKernel, problem: Problem) -> Any:
     address = f"{kernel.address(0)} + uint64_t({{}}) * {pitch}ul"
     if problem.tokens is None:
         return lambda row: address.format(f"uint({row})")
-    load = kernel.operand(problem.tokens)
     stride = kernel.size(kernel.inputs[problem.tokens].get_layout().stride[0])
-
-    def row_of(row: str) -> str:
-        token, last = f"int({load(f'({row}) * {stride}')})", problem.table - 1
-        return address.format(f"uint(clamp({token} < 0 ? {token} + {last + 1} : {token}, 0, {last}))")
-
-    return row_of
+    named = row_of_table(kernel.operand(problem.tokens), stride, str(problem.table))
+    return lambda row: address.format(named(row))
 
 
 def element(kernel: VulkanTemplateKernel, position: int) -> Any:
