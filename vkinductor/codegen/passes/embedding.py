@@ -1,7 +1,8 @@
 """Rows of a table by token that linear layers read: their kernel finds the rows in the table.
 
 The first layer of a decoder has them, and what adds its result to the rows gathers them in its own kernel, so that the
-kernel that only copies rows disappears. Runs after the linear layers' pass. Rows in blocks are dequantised where they lie.
+kernel that only copies rows disappears. Runs after the linear layers' pass. Rows in blocks are dequantised where they
+lie.
 """
 
 from __future__ import annotations

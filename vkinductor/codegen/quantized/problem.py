@@ -21,8 +21,8 @@ from .operands import row_of_table
 class Problem:
     """vkinductor.fused_linear with its operands in memory, by their places among a node's inputs: x, then the weights.
 
-    ``pitches``: elements from a row to the next of each of those. ``tokens``: the place of the tokens that name x's rows,
-    where x is a table of so many ``table`` rows.
+    ``pitches``: elements from a row to the next of each of those. ``tokens``: the place of the tokens that name x's
+    rows, where x is a table of so many ``table`` rows.
     """
 
     formats: tuple[int, ...]
