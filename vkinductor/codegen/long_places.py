@@ -19,7 +19,7 @@ from torch._inductor.ir import FixedLayout, Pointwise, TensorBox
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V, ops
 
-from . import heuristics
+from . import compat, heuristics
 from .alignment import vector_width
 from .compat import size_hint
 from .counters import counters
@@ -118,7 +118,7 @@ def _plan(kernel: VulkanTemplateKernel, parts: int, largest: bool) -> tuple[str,
     width = narrowest(dtype, min(8, vector_width(x, 1)))
     limit = min(info.limits.max_workgroup_invocations, info.limits.max_workgroup_size[0])
     values = {
-        "threads": heuristics.program_workgroup(info) or min(_THREADS, limit),
+        "threads": min(_THREADS, limit),
         "tiles": parts,
         # Whole loads.
         "each": -(-n // (parts * width)) * width,
@@ -154,7 +154,8 @@ def places(original: Callable[..., Any], largest: bool) -> Callable[..., Any]:
         where, parts = _applies(x, 0 if whole else dim)
         if parts == 1:
             return original(x, dim, keepdim)
-        alone = _place_alone(x, where, parts, keepdim, largest)
+        # See fused/argmax.py of persistent kernels.
+        alone = None if compat.setting("persistent") else _place_alone(x, where, parts, keepdim, largest)
         return _best(x, where, parts, keepdim, largest)[1] if alone is None else alone
 
     return lower
