@@ -20,8 +20,8 @@ _SHARED = 1024
 def counters(count: int, device: torch.device) -> Any:
     """A buffer of at least ``count`` zeros (int32), up to 1024 the same for all kernels of the graph.
 
-    It is a constant of the graph, so that no call has to fill it (but for persistent kernels); commands of all calls are
-    ordered by what they write.
+    It is a constant of the graph, so that no call has to fill it (but for persistent kernels); commands of all calls
+    are ordered by what they write.
     """
     if count > _SHARED or compat.setting("persistent"):
         made = lowering.full([count], 0, dtype=torch.int32, device=device)

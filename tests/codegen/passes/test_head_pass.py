@@ -153,3 +153,20 @@ def test_explain_names_both():
     text = str(vkinductor.explain(f, *(x.to("vulkan") for x in given)))
     assert "rows of a table + linear" in text
     assert "linear + argmax" in text
+
+
+def test_launches_of_a_decode_step():
+    """Five a layer; the table of angles, the next position, and the head with the likeliest token."""
+    from benchmarks.llama import Llama, Shape
+    from vkinductor.device import attention
+
+    shape, layers = Shape(2, 64, 4, 2, 96, 200, tied=True), 2
+    model = Llama(shape, 16)
+    given = torch.tensor([[7]]), torch.tensor([3])
+    with torch.no_grad(), attention.whole():
+        call = torch.compile(model.to("vulkan").decode, backend="vulkan")
+        on_device = [x.to("vulkan") for x in given]
+        for _ in range(3):
+            vkinductor.reset_stats()
+            call(*on_device)
+    assert vkinductor.stats()["dispatches"] == 5 * layers + 3
