@@ -77,6 +77,24 @@ def test_two_kernels_and_what_follows() -> None:
     assert dispatches(function, x) == 2
 
 
+def test_places_alone_take_one_kernel() -> None:
+    """Of what lies in memory, with what follows; NaN first, of equals the first, of nothing but the worst the first."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.argmax(-1, keepdim=True) + 1, x[..., 1:].argmin(-1)
+
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for length in LENGTHS:
+            torch._dynamo.reset()
+            x = torch.randint(-50, 50, (2, 3, length)).to(dtype)
+            x[0, 0, [1400, 700, 1900]] = NAN
+            x[0, 1], x[0, 2], x[1, 0, ::2] = -INF, INF, -0.0
+            function, (given,) = compiled(f), on_device([x])
+            for _ in range(3):
+                same(function(given), f(x))
+            assert dispatches(function, given) == 2
+
+
 def test_rows_that_vary() -> None:
     function = compiled(every, dynamic=True)
     for rows in (2, 5):

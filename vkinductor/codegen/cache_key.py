@@ -34,6 +34,7 @@ _WRITERS = (
     "device/attention.py",
     "device/attention_step.py",
     "device/fused_linear.py",
+    "device/linear_argmax.py",
     "device/quantized.py",
     "device/sampling.py",
 )

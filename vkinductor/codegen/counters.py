@@ -6,8 +6,11 @@ from typing import Any
 
 import torch
 from torch._inductor import lowering
+from torch._inductor.ir import TensorBox
 from torch._inductor.virtualized import V
+from torch.utils._python_dispatch import _disable_current_modes
 
+from . import compat
 from .template_kernel import realized
 
 # Of the buffer that all kernels of a graph use in turn.
@@ -15,12 +18,19 @@ _SHARED = 1024
 
 
 def counters(count: int, device: torch.device) -> Any:
-    """A buffer of at least ``count`` zeros (int32), up to 1024 the same for all kernels of the graph."""
-    graph: Any = V.graph
-    made = getattr(graph, "vkinductor_counters", None)
-    if made is None or count > _SHARED:
-        made = lowering.full([max(count, _SHARED)], 0, dtype=torch.int32, device=device)
+    """A buffer of at least ``count`` zeros (int32), up to 1024 the same for all kernels of the graph.
+
+    It is a constant of the graph, so that no call has to fill it (but for persistent kernels); commands of all calls
+    are ordered by what they write.
+    """
+    if count > _SHARED or compat.setting("persistent"):
+        made = lowering.full([count], 0, dtype=torch.int32, device=device)
         made.realize()
-        if count <= _SHARED:
-            graph.vkinductor_counters = made
+        return realized(made)
+    graph: Any = V.graph
+    made: TensorBox | None = getattr(graph, "vkinductor_counters", None)
+    if made is None:
+        with _disable_current_modes():
+            zeros = torch.zeros(_SHARED, dtype=torch.int32, device=device)
+        made = graph.vkinductor_counters = graph.add_tensor_constant(zeros, "counters")
     return realized(made)

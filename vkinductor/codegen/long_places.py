@@ -1,7 +1,9 @@
 """argmax, argmin and max and min with index of few long rows: in parts, which fill a GPU that one row leaves idle.
 
 Inductor splits no reduction that has an index. Here a part of a row leaves its best value and where in the part that
-is; a second kernel finds the best part. Parts are in order, so that of equal values the first wins in both.
+is; a second kernel finds the best part. Parts are in order, so that of equal values the first wins in both. Where only
+the place is asked for, of floats that lie in memory, the last workgroup of a row to come does what the second kernel
+does.
 """
 
 from __future__ import annotations
@@ -12,16 +14,23 @@ from typing import Any
 
 import sympy
 import torch
-from torch._inductor import lowering
-from torch._inductor.ir import Pointwise, TensorBox
+from torch._inductor import ir, lowering
+from torch._inductor.ir import FixedLayout, Pointwise, TensorBox
 from torch._inductor.utils import sympy_product
-from torch._inductor.virtualized import ops
+from torch._inductor.virtualized import V, ops
 
-from . import heuristics
+from . import compat, heuristics
+from .alignment import vector_width
 from .compat import size_hint
+from .counters import counters
+from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out, realized
 from .types import is_float
+from .vectors import elements, load_type, narrowest
 
 aten = torch.ops.aten
+
+# Invocations of a workgroup that looks for a place alone.
+_THREADS = 256
 
 
 def parts_of(size: Sequence[Any], dim: int) -> int:
@@ -78,6 +87,55 @@ def _best(x: TensorBox, dim: int, parts: int, keepdim: bool, largest: bool) -> t
     return value, place if keepdim else lowering.lowerings[aten.squeeze.dim](place, dim)
 
 
+def _place_alone(x: TensorBox, dim: int, parts: int, keepdim: bool, largest: bool) -> TensorBox | None:
+    """The same place by one kernel; None where it is not for ``x``."""
+    sizes = [V.graph.sizevars.simplify(s) for s in x.get_size()]
+    known = all(isinstance(s, (int, sympy.Integer)) for s in sizes)
+    if x.get_dtype() not in (torch.float32, torch.float16, torch.bfloat16) or not known:
+        return None
+    # What is computed is better computed in the kernels that look at it.
+    if dim != len(sizes) - 1 or 0 in sizes or not ir.is_storage_and_layout(x):
+        return None
+    n, rows = int(sizes[dim]), int(sympy_product(sizes[:dim]))
+    operand = laid_out(lowering.lowerings[aten.view.default](x, [rows, n]))
+    device, layout = x.get_device_or_error(), operand.get_layout()
+    if not all(isinstance(s, (int, sympy.Integer)) for s in layout.stride) or layout.stride[1] != 1:
+        return None
+    bests = realized(lowering.empty_strided([rows, parts], None, dtype=torch.int64, device=device))
+    also = [bests, counters(rows, device)]
+    plan = functools.partial(_plan, parts=parts, largest=largest)
+    of_rows = FixedLayout(device, torch.int64, [rows], [1])
+    node = VulkanTemplateBuffer(of_rows, [operand, *also], plan, name="argmax" if largest else "argmin", also=also)
+    shape = [*sizes[:dim], 1] if keepdim else sizes[:dim]
+    return lowering.lowerings[aten.view.default](TensorBox.create(node), shape)
+
+
+def _plan(kernel: VulkanTemplateKernel, parts: int, largest: bool) -> tuple[str, dict[str, Any], Any]:
+    x, info = kernel.inputs[0], kernel.device_info
+    for place in (1, 2):
+        kernel.written.add(kernel.args.input(kernel.inputs[place].get_name()))
+    dtype, (rows, n) = x.get_dtype(), (int(s) for s in x.get_size())
+    width = narrowest(dtype, min(8, vector_width(x, 1)))
+    limit = min(info.limits.max_workgroup_invocations, info.limits.max_workgroup_size[0])
+    values = {
+        "threads": min(_THREADS, limit),
+        "tiles": parts,
+        # Whole loads.
+        "each": -(-n // (parts * width)) * width,
+        "rows": rows,
+        "n": n,
+        "address": kernel.address(0),
+        "pitch": int(x.get_layout().stride[0]) * dtype.itemsize,
+        "nbytes": dtype.itemsize,
+        "width": width,
+        "type": load_type(dtype, width),
+        "elements": functools.partial(elements, dtype, width),
+        "largest": largest,
+        "best": {"parts": kernel.address(1), "counters": kernel.address(2)},
+    }
+    return "long_places.glsl.jinja", values, rows * parts
+
+
 def _applies(x: Any, dim: Any) -> tuple[int, int]:
     """(dimension, parts)."""
     device, size = x.get_device(), x.get_size()
@@ -94,7 +152,11 @@ def places(original: Callable[..., Any], largest: bool) -> Callable[..., Any]:
     def lower(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         whole = dim is None and len(x.get_size()) == 1
         where, parts = _applies(x, 0 if whole else dim)
-        return original(x, dim, keepdim) if parts == 1 else _best(x, where, parts, keepdim, largest)[1]
+        if parts == 1:
+            return original(x, dim, keepdim)
+        # See fused/argmax.py of persistent kernels.
+        alone = None if compat.setting("persistent") else _place_alone(x, where, parts, keepdim, largest)
+        return _best(x, where, parts, keepdim, largest)[1] if alone is None else alone
 
     return lower
 

@@ -15,6 +15,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 from vkinductor.device import attention as attention_operators
 from vkinductor.device import attention_step as attention_step_operator
 from vkinductor.device import fused_linear as fused_operators
+from vkinductor.device import linear_argmax as argmax_operator
 from vkinductor.device import operators
 from vkinductor.device import quantized as quantized_operators
 from vkinductor.device import sampling as sampling_operators
@@ -64,7 +65,9 @@ _OWN: dict[Any, Callable[..., Any]] = {
     operators.draw: library_operators.draw,
     operators.scale_and_shift: channels.scale_and_shift,
     fused_operators.fused_linear: fused.fused_linear,
+    argmax_operator.linear_argmax: fused.linear_argmax,
     quantized_operators.dequantize: quantized.dequantize,
+    quantized_operators.dequantize_rows: quantized.dequantize_rows,
     quantized_operators.quantized_linear: quantized.quantized_linear,
     sampling_operators.sample: sampling.sample,
 }

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,6 +106,13 @@ def replays(device: TorchDevice) -> Iterator[list[Replayed]]:
             device.replayed[me] = before
 
 
+def _constants_of(fn: Any) -> dict[str, torch.Tensor]:
+    """The tensors on the device among what a generated function reads of its module."""
+    code, names = getattr(fn, "__code__", None), getattr(fn, "__globals__", {})
+    found = {name: names.get(name) for name in (code.co_names if code is not None else ())}
+    return {n: t for n, t in found.items() if isinstance(t, torch.Tensor) and t.device.type == "vulkan"}
+
+
 class RecordedPartition:
     """Wraps a generated function ``fn(args: list) -> tuple``, which may empty its list. Thread-safe."""
 
@@ -119,7 +127,9 @@ class RecordedPartition:
         self._tensors: list[int] = []  # positions of device tensors; the others make up the key
         self._pick = picker(self._tensors)
         self._others: list[int] = []
-        self._before: tuple[int, ...] | None = None  # addresses of the first call
+        self._constants: dict[str, torch.Tensor] = {}  # of the graph, by name among the globals of ``fn``
+        self._constants_at: tuple[int, ...] = ()
+        self._before: tuple[int, ...] | None = None  # addresses of the first call, and of constants
         self._entries: dict[Any, Entry] = {}
         self._recordings: list[tuple[Recording, tuple[OutputSlots, ...]]] = []
         self._familiar: dict[tuple[int, ...], Familiar] = {}  # where no numbers are among the arguments
@@ -149,20 +159,21 @@ class RecordedPartition:
                 addresses = tuple(map(_data_ptr, self._pick(args)))
             familiar = self._familiar.get(addresses)
             if familiar is not None and familiar.entry.recording.program is familiar.program:
-                result = self._replay(familiar.entry, args, addresses, familiar.moving)
+                result = self._replay(familiar.entry, args, addresses + self._constants_at, familiar.moving)
                 if result is not None:
                     self._note(device, args, result)
                     return result
             key = tuple([_scalar(args[i]) for i in self._others]) if self._others else ()
             for _ in range(3):
-                entry = self._find(key) or self._capture(device, key, args, addresses)
+                every = addresses + self._constants_at
+                entry = self._find(key) or self._capture(device, key, args, every)
                 if entry is None:
                     return self.fn(args)
-                if entry.recording.written_inputs and not self._apart(entry, addresses):
+                if entry.recording.written_inputs and not self._apart(entry, every):
                     return self.fn(args)
-                if entry.recording.program is None or entry.recording.moved(addresses):
+                if entry.recording.program is None or entry.recording.moved(every):
                     continue
-                result = self._replay(entry, args, addresses, entry.recording.pick_moving(addresses))
+                result = self._replay(entry, args, every, entry.recording.pick_moving(every))
                 if result is not None:
                     if not self._others:
                         self._remember(entry, addresses)
@@ -184,7 +195,8 @@ class RecordedPartition:
         if len(self._familiar) >= _MAX_FAMILIAR:
             self._familiar.clear()
         recording = entry.recording
-        self._familiar[addresses] = Familiar(entry, recording.program, recording.pick_moving(addresses))
+        moving = recording.pick_moving(addresses + self._constants_at)
+        self._familiar[addresses] = Familiar(entry, recording.program, moving)
 
     def _find(self, key: Any) -> Entry | None:
         """The entry of a key, unless its recording has let go of what was filled in for it."""
@@ -198,7 +210,9 @@ class RecordedPartition:
         self._pick = picker(self._tensors)
         here = set(self._tensors)
         self._others = [i for i in range(len(args)) if i not in here]
-        self._before = tuple(args[i].data_ptr() for i in self._tensors)
+        self._constants = _constants_of(self.fn)
+        self._constants_at = tuple(map(_data_ptr, self._constants.values()))
+        self._before = tuple(args[i].data_ptr() for i in self._tensors) + self._constants_at
         if any(isinstance(args[i], torch.Tensor) and args[i].dim() for i in self._others):
             self.refused = "a CPU tensor among its arguments"
 
@@ -226,7 +240,7 @@ class RecordedPartition:
         try:
             with device.stream.captures.on(device.stream) as capture:
                 stand_ins, call = self._stand_ins(device, capture, args)
-                results = self.fn(call)
+                results = self._with_stand_ins(device, capture)(call)
                 outputs, new = self._describe(capture, stand_ins, results)
             if len(capture.launches) < MIN_LAUNCHES:
                 raise CaptureRefused(f"{len(capture.launches)} kernels")
@@ -254,6 +268,17 @@ class RecordedPartition:
             call[i] = tensor
         return stand_ins, call
 
+    def _with_stand_ins(self, device: TorchDevice, capture: Capture) -> Callable[[list[Any]], Any]:
+        """``fn`` with stand-ins for the graph's constants as well, which are inputs that never move."""
+        if not self._constants:
+            return self.fn
+        names: dict[str, Any] = {}
+        for name, tensor in self._constants.items():
+            layout = device.layout(tensor.size(), tensor.stride(), tensor.dtype)
+            names[name] = device.at(layout, capture.resource(layout.nbytes, layout))
+        fn: Any = self.fn
+        return types.FunctionType(fn.__code__, fn.__globals__ | names, fn.__name__, fn.__defaults__, fn.__closure__)
+
     def _describe(
         self, capture: Capture, stand_ins: list[Any], results: Sequence[Any]
     ) -> tuple[tuple[Output, ...], tuple[int, ...]]:
@@ -274,6 +299,8 @@ class RecordedPartition:
             layout = capture.notes[resource]
             if layout.dtype != result.dtype:
                 raise CaptureRefused(f"a result that sees {layout.dtype} as {result.dtype}")
+            if len(self._tensors) <= resource < len(self._tensors) + len(self._constants):
+                raise CaptureRefused("a result that is a constant of the graph")
             if resource < len(self._tensors):
                 source = self._tensors[resource]
             else:
@@ -293,7 +320,7 @@ class RecordedPartition:
             if recording.outputs == new and recording.fits(capture.launches, capture.sizes):
                 return recording, slots
         units = compute_units(device.runtime.info) if self.persistent else 0
-        recording = Recording(device.runtime, capture, len(self._tensors), new, units)
+        recording = Recording(device.runtime, capture, len(addresses), new, units)
         recording.settle(self._before or addresses, addresses)
         slots = tuple(OutputSlots(device) for _ in new)
         self._recordings.append((recording, slots))

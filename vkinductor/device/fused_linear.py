@@ -17,6 +17,9 @@ from vkinductor.device.quantized import format_of, linear_reference
 # A weight that is a dense tensor, among the numbers of formats.
 DENSE = -1
 
+# What rows of a table may be named by.
+TOKENS = (torch.int32, torch.int64)
+
 NORMS = ("", "rms", "layer")
 
 # gate -> what is done to the first result before it is multiplied by the second; "": results side by side.
@@ -30,10 +33,12 @@ GATES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 # x [m, K] of floats; weights [n, K] of x's dtype (format -1) or uint8 [n, bytes of K weights] of a format; a bias [n]
 # or none for each. norm "rms": x / sqrt(mean(x^2) + eps) * gain, "layer": (x - mean) / sqrt(var + eps) * gain + shift;
 # gain and shift [K] or none, plus_one: gain is 1 more than what is given. gate: act(first) * second, of two weights or
-# of the halves of one; else the results follow each other: [m, sum of n]. Sums are float32, rounded once.
+# of the halves of one; else the results follow each other: [m, sum of n]. Sums are float32, rounded once. With tokens
+# (integers [m], negative ones count from the end) x is a table [V, K] and its rows x[tokens] are meant; on the device
+# tokens that are out of bounds are taken for the nearest that is not.
 _SCHEMA = (
     "fused_linear(Tensor x, Tensor[] weights, int[] formats, Tensor?[] biases, str gate='', str norm='', "
-    "float eps=0.0, Tensor? gain=None, Tensor? shift=None, bool plus_one=False) -> Tensor"
+    "float eps=0.0, Tensor? gain=None, Tensor? shift=None, bool plus_one=False, Tensor? tokens=None) -> Tensor"
 )
 
 
@@ -76,12 +81,18 @@ def _check_weight(x: Any, weight: Any, number: int) -> None:
         raise ValueError(f"weights in {format_of(number).name} are {wanted}, not {weight.dtype} of {weight.shape[1]}")
 
 
+def _check_tokens(tokens: Any) -> None:
+    if tokens is not None and (tokens.dim() != 1 or tokens.dtype not in TOKENS):
+        raise ValueError(f"tokens are {tokens.dtype} {list(tokens.shape)}, not int32 or int64 [m]")
+
+
 def _shape(
     x: Any, weights: Any, formats: Any, biases: Any, gate: str = "", norm: str = "", eps: float = 0.0,
-    gain: Any = None, shift: Any = None, plus_one: bool = False,
+    gain: Any = None, shift: Any = None, plus_one: bool = False, tokens: Any = None,
 ) -> torch.Tensor:  # fmt: skip
     check(x, weights, formats, biases, gate, norm)
-    return x.new_empty((x.shape[0], columns(weights, gate)))
+    _check_tokens(tokens)
+    return x.new_empty(((x if tokens is None else tokens).shape[0], columns(weights, gate)))
 
 
 def normalized(x: torch.Tensor, norm: str, eps: float, gain: Any, shift: Any, plus_one: bool) -> torch.Tensor:
@@ -98,10 +109,13 @@ def normalized(x: torch.Tensor, norm: str, eps: float, gain: Any, shift: Any, pl
 
 def reference(
     x: torch.Tensor, weights: Any, formats: Any, biases: Any, gate: str = "", norm: str = "", eps: float = 0.0,
-    gain: Any = None, shift: Any = None, plus_one: bool = False,
+    gain: Any = None, shift: Any = None, plus_one: bool = False, tokens: Any = None,
 ) -> torch.Tensor:  # fmt: skip
     """``vkinductor.fused_linear`` out of torch's operators, all of it in float32 before the result is rounded."""
     check(x, weights, formats, biases, gate, norm)
+    _check_tokens(tokens)
+    if tokens is not None:
+        x = x[tokens]
     rows = normalized(x.float(), norm, eps, gain, shift, plus_one)
     results = []
     for weight, number, bias in zip(weights, formats, biases, strict=True):

@@ -60,6 +60,9 @@ FORMATS: dict[int, Format] = {
 _LINEAR = "quantized_linear(Tensor x, Tensor packed, int format, Tensor? bias=None) -> Tensor"
 # packed uint8 [..., bytes of K weights] as [..., K] of a floating dtype.
 _DEQUANTIZE = "dequantize(Tensor packed, int format, ScalarType dtype) -> Tensor"
+# Those rows of a table uint8 [V, bytes of K weights] that tokens (int32 or int64 [m]) name, negative ones from the end:
+# [m, K]. On the device tokens that are out of bounds are taken for the nearest that is not.
+_DEQUANTIZE_ROWS = "dequantize_rows(Tensor packed, Tensor tokens, int format, ScalarType dtype) -> Tensor"
 
 
 def format_of(number: int) -> Format:
@@ -88,6 +91,18 @@ def _linear_shape(x: Any, packed: Any, format: int, bias: Any = None) -> torch.T
 
 def _dequantize_shape(packed: Any, format: int, dtype: torch.dtype) -> torch.Tensor:
     return packed.new_empty((*packed.shape[:-1], _columns(packed, format)), dtype=dtype)
+
+
+def _rows_shape(packed: Any, tokens: Any, format: int, dtype: torch.dtype) -> torch.Tensor:
+    torch._check(packed.dim() == 2, lambda: f"a table has 2 dimensions, not {packed.dim()}")
+    known = tokens.dim() == 1 and tokens.dtype in (torch.int32, torch.int64)
+    torch._check(known, lambda: f"tokens are {tokens.dtype} {list(tokens.shape)}, not int32 or int64 [m]")
+    return packed.new_empty((tokens.shape[0], _columns(packed, format)), dtype=dtype)
+
+
+def rows_reference(packed: torch.Tensor, tokens: torch.Tensor, format: int, dtype: torch.dtype) -> torch.Tensor:
+    """``vkinductor.dequantize_rows`` on the CPU."""
+    return dequantize_reference(packed[tokens], format, dtype)
 
 
 def dequantize_reference(packed: torch.Tensor, format: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -120,11 +135,16 @@ def _dequantize_on_device(packed: torch.Tensor, format: int, dtype: torch.dtype)
     return dispatch(dequantize, _packed(packed, format), format, dtype)
 
 
+def _rows_on_device(packed: torch.Tensor, tokens: torch.Tensor, format: int, dtype: torch.dtype) -> Any:
+    return dispatch(dequantize_rows, _packed(packed, format), tokens, format, dtype)
+
+
 def _declare() -> torch.library.Library:
     library = torch.library.Library("vkinductor", "FRAGMENT")
     for schema, shapes, kernel in (
         (_LINEAR, _linear_shape, linear_reference),
         (_DEQUANTIZE, _dequantize_shape, dequantize_reference),
+        (_DEQUANTIZE_ROWS, _rows_shape, rows_reference),
     ):
         name = schema.partition("(")[0]
         library.define(schema)
@@ -137,9 +157,11 @@ _LIBRARY = _declare()
 
 quantized_linear = torch.ops.vkinductor.quantized_linear.default
 dequantize = torch.ops.vkinductor.dequantize.default
+dequantize_rows = torch.ops.vkinductor.dequantize_rows.default
 
 
 def register() -> None:
-    """Add the device's kernels of both."""
+    """Add the device's kernels."""
     _LIBRARY.impl("quantized_linear", _linear_on_device, "PrivateUse1")
     _LIBRARY.impl("dequantize", _dequantize_on_device, "PrivateUse1")
+    _LIBRARY.impl("dequantize_rows", _rows_on_device, "PrivateUse1")

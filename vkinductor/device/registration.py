@@ -23,6 +23,7 @@ from vkinductor.device import (
     fused_linear,
     guards,
     hooks,
+    linear_argmax,
     metadata,
     module,
     profiler,
@@ -112,4 +113,5 @@ def _register_kernels() -> None:
     eager.register(aten, every)
     quantized.register()
     fused_linear.register()
+    linear_argmax.register()
     autocast.register(aten, every)

@@ -34,19 +34,39 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 def fused_linear(
     x: TensorBox, weights: Sequence[TensorBox], formats: Sequence[int], biases: Sequence[TensorBox | None],
     gate: str = "", norm: str = "", eps: float = 0.0, gain: TensorBox | None = None, shift: TensorBox | None = None,
-    plus_one: bool = False,
+    plus_one: bool = False, tokens: TensorBox | None = None,
 ) -> TensorBox:  # fmt: skip
     """vkinductor.fused_linear: x [m, K], each weight [n, K] or [n, bytes of K]; see device/fused_linear.py."""
-    # Sizes of weights are constants of the kernel.
+    k = int(V.graph.sizevars.guard_int(x.get_size()[1]))
+    size = [(x if tokens is None else tokens).get_size()[0], columns(weights, gate)]
+    if V.graph.sizevars.statically_known_equals(size[0], 0) or 0 in _sizes(weights) or k == 0:
+        return _composed_of_nothing(x, size)
+    inputs, plan = planned(x, weights, formats, biases, gate, norm, eps, gain, shift, plus_one, tokens)
+    layout = FixedLayout(x.get_device_or_error(), x.get_dtype(), size, FlexibleLayout.contiguous_strides(size))
+    return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="fused_linear"))
+
+
+def _sizes(weights: Sequence[TensorBox]) -> tuple[int, ...]:
+    """Rows of each: constants of the kernel."""
+    return tuple(int(V.graph.sizevars.guard_int(w.get_size()[0])) for w in weights)
+
+
+def columns(weights: Sequence[TensorBox], gate: str) -> int:
+    """Columns of the result."""
+    total = sum(_sizes(weights))
+    return total // 2 if gate else total
+
+
+def planned(
+    x: TensorBox, weights: Sequence[TensorBox], formats: Sequence[int], biases: Sequence[TensorBox | None], gate: str,
+    norm: str, eps: float, gain: TensorBox | None, shift: TensorBox | None, plus_one: bool, tokens: TensorBox | None,
+) -> tuple[list[Any], Any]:  # fmt: skip
+    """The operands in memory and the plan of the template node that computes rows of the operator's result."""
     fixed = V.graph.sizevars.guard_int
-    dtype, k = x.get_dtype(), int(fixed(x.get_size()[1]))
+    k, m = int(fixed(x.get_size()[1])), (x if tokens is None else tokens).get_size()[0]
     if gate and len(weights) == 1:
         weights, formats, biases = _halves(weights[0]), [*formats, *formats], _halves(biases[0])
-    sizes = tuple(int(fixed(w.get_size()[0])) for w in weights)
-    n = sizes[0] if gate else sum(sizes)
-    size = [x.get_size()[0], n]
-    if V.graph.sizevars.statically_known_equals(size[0], 0) or 0 in sizes or k == 0:
-        return _composed_of_nothing(x, size)
+    sizes = _sizes(weights)
     inputs = [_rows(x), *(_rows(w) if f == DENSE else _blocks(w, f) for w, f in zip(weights, formats, strict=True))]
 
     def place(operand: TensorBox | None) -> int | None:
@@ -56,19 +76,22 @@ def fused_linear(
         return len(inputs) - 1
 
     pitches = tuple(int(fixed(i.get_layout().stride[0])) for i in inputs)
+    named = None if tokens is None else len(inputs)
+    if tokens is not None:
+        inputs.append(laid_out(tokens))
     problem = Problem(
         tuple(formats), sizes, tuple(place(b) for b in biases), gate, norm, eps,
-        place(gain), place(shift), plus_one, k, pitches,
+        place(gain), place(shift), plus_one, k, pitches, named,
+        0 if tokens is None else int(fixed(x.get_size()[0])),
     )  # fmt: skip
-    info, m = context.get().info, size_hint(size[0])
-    tm = min(MOST_ROWS, 1 << (m - 1).bit_length() if not isinstance(size[0], (int, sympy.Integer)) else m)
-    plan: Any = None if is_forced() else staged.plan_of(info, inputs, problem, size[0])
+    info, hint = context.get().info, size_hint(m)
+    tm = min(MOST_ROWS, 1 << (hint - 1).bit_length() if not isinstance(m, (int, sympy.Integer)) else hint)
+    plan: Any = None if is_forced() else staged.plan_of(info, inputs, problem, m)
     if plan is None:
         chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
         tile = tile_of(info, tm, sizes, chunks, bool(gate), all(f == DENSE for f in formats))
         plan = functools.partial(_plan, tile=tile, problem=problem, tm=tm)
-    layout = FixedLayout(x.get_device_or_error(), dtype, size, FlexibleLayout.contiguous_strides(size))
-    return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="fused_linear"))
+    return inputs, plan
 
 
 def _composed_of_nothing(x: TensorBox, size: list[Any]) -> TensorBox:

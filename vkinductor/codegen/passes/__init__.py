@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from . import attention, linear
+from . import attention, embedding, head, linear
 from .match import Match
 
 __all__ = ["MATCHES", "PASSES", "Match", "Pass", "run"]
@@ -18,8 +18,9 @@ __all__ = ["MATCHES", "PASSES", "Match", "Pass", "run"]
 
 Pass = Callable[[torch.fx.Graph], Iterable[Match]]
 
-# In this order: what is around attention is looked for in the graph as models write it.
-PASSES: tuple[Pass, ...] = (attention.apply, linear.apply)
+# In this order: what is around attention is looked for in the graph as models write it, what is around linear layers
+# when norms have gone into them.
+PASSES: tuple[Pass, ...] = (attention.apply, linear.apply, head.apply, embedding.apply)
 
 # Where a graph module keeps its matches.
 MATCHES = "vkinductor_matches"
@@ -27,9 +28,14 @@ MATCHES = "vkinductor_matches"
 
 def run(module: torch.fx.GraphModule) -> None:
     """Apply all passes to the graph of ``module``, after Inductor's own and before it makes writes in place."""
-    matches = [match for apply in PASSES for match in apply(module.graph)]
+    matches: list[Match] = []
+    for apply in PASSES:
+        found = list(apply(module.graph))
+        if any(not match.missed for match in found):
+            # What one pass has replaced is no user that the next one has to ask about.
+            module.graph.eliminate_dead_code()
+        matches += found
     if any(not match.missed for match in matches):
-        module.graph.eliminate_dead_code()
         module.graph.lint()
         module.recompile()
     module.meta[MATCHES] = matches

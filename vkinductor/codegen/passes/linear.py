@@ -59,7 +59,7 @@ def _group(graph: Graph, x: Node, group: list[Linear]) -> list[Match]:
     plain = [layer for layer in group if layer.node not in gated]
     if norm is None and not gates and len(plain) < 2:
         return [Match("norm + linear", group[0].node.name, why)] if why else []
-    missed = _unserved(group)
+    missed = unserved(group)
     sets: list[tuple[Sequence[Linear], Gate | None]] = [(gate.layers, gate) for gate in gates]
     if len(plain) > 1 or (plain and norm is not None):
         sets.append((plain, None))
@@ -78,7 +78,7 @@ def _pattern(layers: Sequence[Linear], gate: Gate | None, norm: Norm | None) -> 
     return f"{before}{count}{f' + {gate.name} gate' if gate else ''}"
 
 
-def _unserved(group: Sequence[Linear]) -> str:
+def unserved(group: Sequence[Linear]) -> str:
     """Why no kernel takes these rows; "" if one does."""
     rows = group[0].rows
     if rows is None:
@@ -192,7 +192,7 @@ def _replace(
     for operand in (x, *weights, *biases, *extra):
         if operand is not None and order[operand] > order[anchor]:
             return f"{operand.name} is made after {anchor.name}"
-    make = _Maker(graph, anchor)
+    make = Maker(graph, anchor)
     if gate is not None and gate.swapped:
         half = layers[0].n // 2
         weights = [make.rows(weights[0], at, at + half) for at in (half, 0)]
@@ -216,7 +216,7 @@ def _replace(
     return ""
 
 
-class _Maker:
+class Maker:
     """Adds nodes before ``anchor``, with its origin and their fake values."""
 
     def __init__(self, graph: Graph, anchor: Node) -> None:

@@ -16,10 +16,10 @@ from torch.utils._sympy.functions import FloorDiv
 from vkinductor.runtime import context
 
 from .. import gemm
-from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel
+from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from . import gemv, lanes, staged
 from .formats import UNIT, Packing, packing
-from .operands import address, flat, rows_in_memory, rows_of_blocks
+from .operands import address, flat, row_of_table, rows_in_memory, rows_of_blocks
 from .problem import Problem
 
 aten = torch.ops.aten
@@ -44,12 +44,17 @@ def _plan(kernel: VulkanTemplateKernel, entry: Packing) -> tuple[str, dict[str, 
         "dequantize": entry.dequantize,
         "address": place,
         "stride": stride,
+        "row": "row",
         "destination": name,
         "nbytes": dtype.itemsize,
         "pair": _PAIRS[dtype],
         "words": _WORDS.get(kernel.device_info.kind, 4),
         "defines": lanes.words_anywhere(kernel.device_info),
     }
+    if len(kernel.inputs) > 1:
+        table, tokens = kernel.inputs
+        values["row"] = row_of_table(kernel.operand(1), kernel.size(tokens.get_layout().stride[0]),
+                                     kernel.size(table.get_size()[0]))("row")  # fmt: skip
     return "dequantize.glsl.jinja", values, ceildiv(rows * FloorDiv(columns, UNIT), _THREADS)
 
 
@@ -67,6 +72,20 @@ def dequantize(packed: TensorBox, format: int, dtype: torch.dtype) -> TensorBox:
     plan = functools.partial(_plan, entry=entry)
     node = TensorBox.create(VulkanTemplateBuffer(layout, [rows], plan, name="dequantize", fuses=False))
     return lowering.to_dtype(_shaped(node, size), dtype)
+
+
+def dequantize_rows(packed: TensorBox, tokens: TensorBox, format: int, dtype: torch.dtype) -> TensorBox:
+    """vkinductor.dequantize_rows: of a table [V, bytes] the rows that tokens [m] name, as [m, weights]."""
+    entry, rows = packing(format), tokens.get_size()[0]
+    columns = FloorDiv(packed.get_size()[1], entry.format.nbytes) * entry.format.elements
+    if V.graph.sizevars.statically_known_equals(rows * columns, 0):
+        return lowering.full([rows, columns], 0, dtype=dtype, device=packed.get_device())
+    made = dtype if dtype in _PAIRS else torch.float32
+    strides = FlexibleLayout.contiguous_strides([rows, columns])
+    layout = FixedLayout(packed.get_device_or_error(), made, [rows, columns], strides)
+    inputs, plan = [rows_of_blocks(packed, entry), laid_out(tokens)], functools.partial(_plan, entry=entry)
+    node = TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="dequantize_rows", fuses=False))
+    return lowering.to_dtype(node, dtype)
 
 
 def _shaped(x: TensorBox, size: list[Any]) -> TensorBox:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -54,3 +55,14 @@ def _is_aligned(operand: Any, alignment: int) -> bool:
 def address(kernel: VulkanTemplateKernel, position: int) -> tuple[str, str]:
     """GLSL of the address of operand ``position``'s first row, and of the elements from a row to the next."""
     return kernel.address(position), kernel.size(kernel.inputs[position].get_layout().stride[0])
+
+
+def row_of_table(load: Callable[[str], str], stride: str, rows: str) -> Callable[[str], str]:
+    """A function from GLSL of a place among tokens, ``stride`` apart, to GLSL (uint) of the row of a table of so many
+    ``rows`` that the token there names: negative ones from the end, and in bounds whatever it is."""
+
+    def row_of(place: str) -> str:
+        token = f"int({load(f'({place}) * {stride}')})"
+        return f"uint(clamp({token} < 0 ? {token} + int({rows}) : {token}, 0, int({rows}) - 1))"
+
+    return row_of

@@ -14,13 +14,15 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..template_kernel import VulkanTemplateKernel
 from ..types import glsl_type, literal
+from .operands import row_of_table
 
 
 @dataclass(frozen=True)
 class Problem:
     """vkinductor.fused_linear with its operands in memory, by their places among a node's inputs: x, then the weights.
 
-    ``pitches``: elements from a row to the next of each of those.
+    ``pitches``: elements from a row to the next of each of those. ``tokens``: the place of the tokens that name x's
+    rows, where x is a table of so many ``table`` rows.
     """
 
     formats: tuple[int, ...]
@@ -34,6 +36,8 @@ class Problem:
     plus_one: bool
     k: int
     pitches: tuple[int, ...]
+    tokens: int | None = None
+    table: int = 0
 
     @staticmethod
     def alone(number: int, k: int, n: int, *pitches: int) -> Problem:
@@ -106,13 +110,24 @@ def context_of(kernel: VulkanTemplateKernel, problem: Problem, tile: Tile, tm: i
         "plus_one": problem.plus_one,
         "gain": "" if problem.gain is None else kernel.address(problem.gain),
         "gain_bytes": 0 if gain is None else gain.get_dtype().itemsize,
-        "x_address": kernel.address(0),
-        "x_pitch": problem.pitches[0] * x.get_dtype().itemsize,
+        "x_row": _row_of(kernel, problem),
         "x_bytes": x.get_dtype().itemsize,
         "cluster": cluster,
+        "best": None,
         "whole_subgroup": cluster == info.limits.subgroup_size_max,
     }
     return values, tiles
+
+
+def _row_of(kernel: VulkanTemplateKernel, problem: Problem) -> Any:
+    """A function from GLSL of a row's number to GLSL of its address."""
+    pitch = problem.pitches[0] * kernel.inputs[0].get_dtype().itemsize
+    address = f"{kernel.address(0)} + uint64_t({{}}) * {pitch}ul"
+    if problem.tokens is None:
+        return lambda row: address.format(f"uint({row})")
+    stride = kernel.size(kernel.inputs[problem.tokens].get_layout().stride[0])
+    named = row_of_table(kernel.operand(problem.tokens), stride, str(problem.table))
+    return lambda row: address.format(named(row))
 
 
 def element(kernel: VulkanTemplateKernel, position: int) -> Any:
