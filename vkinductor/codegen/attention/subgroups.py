@@ -35,9 +35,14 @@ class SubgroupTile:
     emulated: int = 0
 
     @property
+    def tall(self) -> int:
+        """Rows of a subgroup."""
+        return self.high * self.shape[0]
+
+    @property
     def rows(self) -> int:
         """Of a workgroup."""
-        return self.subgroups * self.high * self.shape[0]
+        return self.subgroups * self.tall
 
     def converts(self, info: DeviceInfo) -> bool:
         """Whether sums become operands, and rows their maximum, without shared memory."""
