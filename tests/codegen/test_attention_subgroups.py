@@ -82,19 +82,15 @@ def test_steps_that_a_mask_leaves_out(forced):
 
 def test_layers_that_share_a_mask_count_it_once():
     q, k, v = (heads(1, 2, 32, 16, dtype=torch.float16) for _ in range(3))
+    seen = torch.ones(32, 32, dtype=torch.bool).tril()
 
     def layers(q, k, v, seen):
         return sdpa(sdpa(q, k, v, seen), k, v, seen)
 
     with whole(attention_decode=False, attention_subgroup=FLAT, attention_counts=True):
-        f, device = compiled(layers), on_device([q, k, v, torch.ones(32, 32, dtype=torch.bool).tril()])
+        f, device = compiled(layers), on_device([q, k, v, seen])
         assert dispatches(f, *device) == 3
-        same(
-            f(*device),
-            layers(q.double(), k.double(), v.double(), torch.ones(32, 32, dtype=torch.bool).tril()).half(),
-            atol=2e-3,
-            rtol=2e-3,
-        )
+        same(f(*device), layers(q.double(), k.double(), v.double(), seen).half(), atol=2e-3, rtol=2e-3)
 
 
 @FORCED

@@ -27,13 +27,13 @@ _FEWEST_STEPS = 4
 
 
 def block_counts(mask: TensorBox, problem: Problem, rows: int, keys: int) -> Any:
-    """The counts of ``mask`` [B or 1, H or 1, L, S] in blocks of ``rows`` x ``keys``, int32 [B or 1, H or 1, blocks of L,
-    blocks of S], where a kernel that walks such blocks gains by them; else None.
+    """The counts of ``mask`` [B or 1, H or 1, L, S] in blocks of ``rows`` x ``keys``, int32 [B or 1, H or 1, blocks
+    of L, blocks of S], where a kernel that walks such blocks gains by them; else None.
 
     heuristics.override(attention_counts=...) makes them, or none.
     """
     same = V.graph.sizevars.statically_known_equals
-    batch, heads, length, along = mask.get_size()
+    length, along = mask.get_size()[2:]
     if problem.mask != "bool" or not (same(length, problem.queries) and same(along, problem.keys)):
         return None
     forced = heuristics.forced("attention_counts")
