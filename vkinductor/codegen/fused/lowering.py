@@ -17,6 +17,8 @@ from vkinductor.device.fused_linear import DENSE
 from vkinductor.runtime import context
 
 from ..compat import size_hint
+from ..gemm.lower import side_by_side
+from ..gemm.side_by_side import serves
 from ..quantized import staged
 from ..quantized.formats import packing
 from ..quantized.operands import rows_of_blocks
@@ -40,6 +42,8 @@ def fused_linear(
     # Sizes of weights are constants of the kernel.
     fixed = V.graph.sizevars.guard_int
     dtype, k = x.get_dtype(), int(fixed(x.get_size()[1]))
+    if _many_rows(x, weights, formats, biases, gate or norm):
+        return side_by_side(x, weights)
     if gate and len(weights) == 1:
         weights, formats, biases = _halves(weights[0]), [*formats, *formats], _halves(biases[0])
     sizes = tuple(int(fixed(w.get_size()[0])) for w in weights)
@@ -68,6 +72,15 @@ def fused_linear(
         plan = functools.partial(_plan, tile=tile_of(info, tm, sizes, chunks, bool(gate)), problem=problem, tm=tm)
     layout = FixedLayout(x.get_device_or_error(), dtype, size, FlexibleLayout.contiguous_strides(size))
     return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="fused_linear"))
+
+
+def _many_rows(x: TensorBox, weights: Any, formats: Any, biases: Any, more: str) -> bool:
+    """Whether this is one product bound by arithmetic."""
+    rows = size_hint(x.get_size()[0])
+    if more or rows <= MOST_ROWS or any(b is not None for b in biases) or any(f != DENSE for f in formats):
+        return False
+    sizes = [int(V.graph.sizevars.guard_int(w.get_size()[0])) for w in weights]
+    return serves(context.get().info, rows, sizes, size_hint(x.get_size()[1]), x.get_dtype())
 
 
 def _composed_of_nothing(x: TensorBox, size: list[Any]) -> TensorBox:

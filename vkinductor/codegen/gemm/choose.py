@@ -47,6 +47,11 @@ def is_forced() -> bool:
     return _forced.get() is not None
 
 
+def forced_tile() -> Tile | None:
+    """The tile of ``forced``."""
+    return _forced.get()
+
+
 def choose(info: DeviceInfo, problem: Problem) -> Tile:
     """The tile of ``problem`` on ``info``: forced, else tuned, else the best by rules."""
     tile = _forced.get()
