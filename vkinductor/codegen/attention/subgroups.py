@@ -144,8 +144,9 @@ TILES: dict[Kernel, tuple[SubgroupTile, ...]] = {
 }
 MOST_REGISTERS = 200
 FEWEST_WORKGROUPS = 96
-# With more than 64 rows a workgroup of the forward leaves a unit waiting that has no second one: 32 heads of 512 queries
-# and keys, causal by a mask, took an H200 25 us with 64 rows each, 46 with 128; 13 and 20 where it is known to be causal.
+# With more than 64 rows a workgroup of the forward leaves a unit waiting that has no second one: 32 heads of 512
+# queries and keys, causal by a mask, took an H200 25 us with 64 rows each, 46 with 128; 13 and 20 where it is known to
+# be causal.
 MANY_ROWS, FEWEST_OF_MANY_ROWS = 64, 256
 
 
