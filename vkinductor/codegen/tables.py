@@ -51,11 +51,17 @@ def realizing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_table(node: torch.fx.Node) -> bool:
-    own, uses = node.meta["val"].numel(), list(_uses(node))
-    if not isinstance(own, int) or len(uses) < 2:
+    # Another operator's lowering may be made of this one.
+    if node.target not in (aten.cos.default, aten.sin.default):
         return False
-    sizes = [user.meta["val"].numel() for user in uses if isinstance(user.meta.get("val"), torch.Tensor)]
-    return all(isinstance(size, int) for size in sizes) and sum(sizes) >= _FEWEST_READS * own > 0
+    uses = list(_uses(node))
+    own, *sizes = (n.meta["val"].numel() for n in (node, *uses) if isinstance(n.meta.get("val"), torch.Tensor))
+    return (
+        len(uses) > 1
+        and isinstance(own, int)
+        and all(isinstance(size, int) for size in sizes)
+        and sum(sizes) >= _FEWEST_READS * own > 0
+    )
 
 
 def _uses(node: torch.fx.Node) -> Any:
