@@ -80,6 +80,16 @@ def test_steps_that_a_mask_leaves_out(forced):
         same(got, want.half(), atol=2e-3, rtol=2e-3)
 
 
+def test_masks_of_sizes_that_vary():
+    with whole(attention_decode=False, attention_subgroup=FLAT, attention_counts=True):
+        f = compiled(sdpa, dynamic=True)
+        for queries, keys in ((20, 35), (33, 48)):
+            q, k, v = (heads(1, 2, n, 16, dtype=torch.float16) for n in (queries, keys, keys))
+            seen = torch.arange(keys) <= torch.arange(queries)[:, None]
+            want = sdpa(q.double(), k.double(), v.double(), seen).half()
+            same(f(*on_device([q, k, v, seen])), want, atol=2e-3, rtol=2e-3)
+
+
 def test_layers_that_share_a_mask_count_it_once():
     q, k, v = (heads(1, 2, 32, 16, dtype=torch.float16) for _ in range(3))
     seen = torch.ones(32, 32, dtype=torch.bool).tril()

@@ -119,6 +119,8 @@ WAITING = {
     (512, 11264, 2048): (WorkgroupTile(128, 128, 64, threads=128), 91.6),
     (512, 5632, 2048): (WorkgroupTile(128, 128, 64, threads=128), 54.8),
     (512, 2048, 5632): (WorkgroupTile(128, 128, 64, threads=128, splits=4), 47.9),
+    (512, 2048, 2048): (WorkgroupTile(128, 128, 64, threads=128, splits=4), 25.0),
+    (512, 2560, 2048): (WorkgroupTile(128, 128, 64, threads=128, splits=3), 30.2),
     (256, 4096, 4096): (WorkgroupTile(128, 128, 64, threads=128, splits=4), 39.2),
     (128, 4096, 16384): (WorkgroupTile(128, 128, 64, threads=128, splits=8), 72.0),
 }

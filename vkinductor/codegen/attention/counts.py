@@ -2,7 +2,9 @@
 
 A mask that came as a tensor does not tell what it is: a causal one over a cache, a window, a packed batch. Of a block
 in which nobody sees anybody a kernel need not even load the keys, and one in which all do takes no look at the mask.
-One more kernel finds that out, once for all layers that share a mask.
+One more kernel finds that out, once for all layers that share a mask. (H200, 32 heads of 64 over 4 of keys in float16,
+causal by a mask, calls that wait for each other: 512 queries and keys 24 us without counts, 17 with them; 512 queries
+over a cache of 4096 keys 158 and 33; the kernel that counts takes 4.)
 """
 
 from __future__ import annotations
