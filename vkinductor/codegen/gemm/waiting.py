@@ -2,9 +2,9 @@
 many. Nothing fills the units that its last wave leaves idle, and none of its kernels overlaps another.
 
 What a unit does with one workgroup and with as many as it holds at a time was measured on an H200 (132 units, driver
-580, calls that wait for each other, float16, 512 rows times 2048 or 5632 columns of 2048, 5632 or 11264 rows of weights,
-256 times 4096 x 4096, 128 times 4096 x 16384): of 48 such times the model is within 10 % of 39 and within 22 % of all;
-ten of them were measured after it was made.
+580, calls that wait for each other, float16, 512 rows times 2048 or 5632 columns and 2048, 2560, 5632 or 11264 rows of
+weights, 256 times 4096 x 4096, 128 times 4096 x 16384): of 48 such times the model is within 10 % of 39 and within 22 %
+of all; ten of them were measured after it was made.
 """
 
 from __future__ import annotations
