@@ -61,6 +61,49 @@ def test_grouped_queries_and_masks(forced):
 
 
 @FORCED
+def test_steps_that_a_mask_leaves_out(forced):
+    """Of a prompt over a cache that is longer, a window of it, rows and heads that see nothing."""
+    queries, keys = 37, 70
+    q, k, v = (heads(1, n, m, 16, dtype=torch.float16) for n, m in ((2, queries), (1, keys), (1, keys)))
+    places = torch.arange(queries)[:, None] + 3
+    behind = torch.arange(keys) <= places
+    window = behind & (torch.arange(keys) > places - 9)
+    window[5] = False
+    apart = torch.stack((window, torch.zeros_like(behind)))[None]
+    with whole(attention_decode=False, attention_counts=True, **forced):
+        check(sdpa, q, k, v, apart)
+        # Nobody looks at what lies in steps that are left out: not even NaN there shows.
+        f = compiled(sdpa)
+        k[:, :, 64:], v[:, :, 64:] = float("nan"), float("nan")
+        got = f(*on_device([q, k, v, behind]))
+        want = sdpa(*(x[:, :, :64].double() for x in (q, k, v)), behind[:, :64])
+        same(got, want.half(), atol=2e-3, rtol=2e-3)
+
+
+def test_masks_of_sizes_that_vary():
+    with whole(attention_decode=False, attention_subgroup=FLAT, attention_counts=True):
+        f = compiled(sdpa, dynamic=True)
+        for queries, keys in ((20, 35), (33, 48)):
+            q, k, v = (heads(1, 2, n, 16, dtype=torch.float16) for n in (queries, keys, keys))
+            seen = torch.arange(keys) <= torch.arange(queries)[:, None]
+            want = sdpa(q.double(), k.double(), v.double(), seen).half()
+            same(f(*on_device([q, k, v, seen])), want, atol=2e-3, rtol=2e-3)
+
+
+def test_layers_that_share_a_mask_count_it_once():
+    q, k, v = (heads(1, 2, 32, 16, dtype=torch.float16) for _ in range(3))
+    seen = torch.ones(32, 32, dtype=torch.bool).tril()
+
+    def layers(q, k, v, seen):
+        return sdpa(sdpa(q, k, v, seen), k, v, seen)
+
+    with whole(attention_decode=False, attention_subgroup=FLAT, attention_counts=True):
+        f, device = compiled(layers), on_device([q, k, v, seen])
+        assert dispatches(f, *device) == 3
+        same(f(*device), layers(q.double(), k.double(), v.double(), seen).half(), atol=2e-3, rtol=2e-3)
+
+
+@FORCED
 @pytest.mark.parametrize("growth", [40.0, -40.0])
 def test_maxima_that_grow(forced, growth):
     """Scores that rise over the keys, or fall: what is summed follows late, or at once."""

@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cards import card, pretend
-from compiled import compiled, on_device
+from compiled import compiled, on_device, same
 
 from vkinductor.codegen import launch, scheduling
 from vkinductor.codegen.gemm import choose as choice
-from vkinductor.codegen.gemm import skinny
+from vkinductor.codegen.gemm import skinny, waiting
 from vkinductor.codegen.gemm.choose import affords, candidates, choose, forced
 from vkinductor.codegen.gemm.cooperative import SUBGROUP, WORKGROUP, SubgroupTile, WorkgroupTile, subgroup_tiles
 from vkinductor.codegen.gemm.problem import Problem
@@ -114,6 +114,48 @@ def test_few_rows_take_no_more_than_one_wave_of_blocks(m: int, k: int) -> None:
     assert isinstance(tile, BlockTile)
     assert tile.bm <= m
     assert 64 <= tile.groups(1, m, 4096) <= 132
+
+
+WAITING = {
+    # The quickest that was measured of products that wait for each other (gemm/waiting.py), and about what it took.
+    (512, 11264, 2048): (WorkgroupTile(128, 128, 64, threads=128), 91.6),
+    (512, 5632, 2048): (WorkgroupTile(128, 128, 64, threads=128), 54.8),
+    (512, 2048, 5632): (WorkgroupTile(128, 128, 64, threads=128, splits=4), 47.9),
+    (512, 2048, 2048): (WorkgroupTile(128, 128, 64, threads=128, splits=4), 25.0),
+    (512, 2560, 2048): (WorkgroupTile(128, 128, 64, threads=128, splits=3), 30.2),
+    (256, 4096, 4096): (WorkgroupTile(128, 128, 64, threads=128, splits=4), 39.2),
+    (128, 4096, 16384): (WorkgroupTile(128, 128, 64, threads=128, splits=8), 72.0),
+}
+
+
+@pytest.mark.parametrize("size", WAITING, ids=str)
+def test_products_between_other_kernels(size: tuple[int, int, int]) -> None:
+    """What fills the device by itself comes first, sums of parts included; a product alone in its graph has others."""
+    tile, took = WAITING[size]
+    problem = Problem(1, *size, torch.float16, b_contiguous="k", a_width=8, b_width=8, waits=True)
+    found = candidates(card(), problem)
+    assert found[0] == tile
+    assert set(found) == set(candidates(card(), dataclasses.replace(problem, waits=False)))
+    assert waiting.estimate(132, problem, tile) == pytest.approx(took * 1000, rel=0.15)
+    assert waiting.estimate(132, problem, RegisterTile(64, 64, 16, 4, 4)) is None
+    floats = dataclasses.replace(problem, dtype=torch.float32, a_width=4, b_width=4)
+    assert choose(card(), floats) == choose(card(), dataclasses.replace(floats, waits=False))
+
+
+def test_a_graph_of_many_products_has_them_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    original = choice.chosen
+
+    def chosen(info: DeviceInfo, problem: Problem) -> Any:
+        seen.append(problem.waits)
+        return original(info, problem)
+
+    monkeypatch.setattr("vkinductor.codegen.gemm.lower.chosen", chosen)
+    a = torch.randn(20, 20)
+    same(compiled(lambda a: a @ a)(*on_device([a])), a @ a, atol=1e-4, rtol=1e-4)
+    assert seen == [False]
+    same(compiled(lambda a: (a @ a) @ a)(*on_device([a])), (a @ a) @ a, atol=1e-3, rtol=1e-3)
+    assert seen == [False, True, True]
 
 
 def test_forced_before_tuned_before_rules(monkeypatch: pytest.MonkeyPatch) -> None:

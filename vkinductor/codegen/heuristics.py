@@ -122,7 +122,8 @@ def override(**values: Any) -> Iterator[None]:
     ``scan_block``, ``sort_block``, ``row_sort`` (the longest row), ``ranked_row``, ``convolution_products``,
     ``parts`` (of reductions that are cut), ``depthwise`` (its tile), ``fused_linears`` (whether linear layers share a
     kernel), ``single_row``, ``single_part``, ``early`` (bytes), ``sample_lanes``, ``sample_capacity``,
-    ``row_with_places`` or ``fewest_in_part`` for kernels generated inside."""
+    ``attention_counts`` (whether a mask's blocks are counted), ``tables`` (whether they are kept), ``row_with_places``
+    or ``fewest_in_part`` for kernels generated inside."""
     token = _overrides.set({**_overrides.get(), **values})
     try:
         yield

@@ -31,6 +31,7 @@ from . import (
     quantized,
     sampling,
     scatters,
+    tables,
 )
 from .attention import flex
 from .convolution import convolution, convolution_backward
@@ -85,6 +86,7 @@ _AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
         scatters.with_every_dtype,
     ),
     torch.ops.prims._unsafe_index_put_: scatters.with_every_dtype,
+    **dict.fromkeys((aten.cos, aten.sin), tables.realizing),
 }
 
 

@@ -15,6 +15,7 @@ from vkinductor.codegen.alignment import divides
 from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from vkinductor.runtime import context
 
+from .counts import block_counts
 from .decode import decode, tile_of
 from .problem import Problem, address, heads_inside, operands, strides
 from .subgroups import SubgroupTile
@@ -44,8 +45,9 @@ def _plan_fma(kernel: VulkanTemplateKernel, problem: Problem, tile: FmaTile) -> 
     return "attention_forward.glsl.jinja", values, groups
 
 
-def _matrix_values(kernel: VulkanTemplateKernel, problem: Problem) -> dict[str, Any]:
-    """What both templates on matrices are told of a problem and its operands."""
+def _matrix_values(kernel: VulkanTemplateKernel, problem: Problem, counted: bool = False) -> dict[str, Any]:
+    """What both templates on matrices are told of a problem and its operands; ``counted``: the mask's counts follow
+    it."""
     masked = bool(problem.mask)
     node = kernel.node
     layouts = [x.get_layout() for x in (*kernel.inputs[:3], node)]
@@ -60,7 +62,7 @@ def _matrix_values(kernel: VulkanTemplateKernel, problem: Problem) -> dict[str, 
             for x, name, layout in zip(("q", "k", "v", "out"), names, layouts, strict=True)
         },
         "load_mask": kernel.operand(3) if masked else None,
-        "store_lse": kernel.result(3 + masked),
+        "store_lse": kernel.result(3 + masked + counted),
         "q_strides": strides(kernel, 0),
         "k_strides": strides(kernel, 1),
         "v_strides": strides(kernel, 2),
@@ -87,9 +89,11 @@ def _plan_workgroup(
 
 
 def _plan_subgroup(
-    kernel: VulkanTemplateKernel, problem: Problem, tile: SubgroupTile
+    kernel: VulkanTemplateKernel, problem: Problem, tile: SubgroupTile, counted: bool = False
 ) -> tuple[str, dict[str, Any], Any]:
-    values = _matrix_values(kernel, problem) | tile.context(kernel.device_info, problem, "forward")
+    values = _matrix_values(kernel, problem, counted) | tile.context(kernel.device_info, problem, "forward")
+    values["load_counts"] = kernel.operand(4) if counted else None
+    values["counts_strides"] = strides(kernel, 4) if counted else None
     groups = problem.batch * problem.heads * ceildiv(problem.queries, tile.rows)
     return "attention_subgroup.glsl.jinja", values | {"whole": divides(tile.bk, problem.keys)}, groups
 
@@ -117,7 +121,9 @@ def forward(
     if few is not None:
         return decode(problem, few, inputs, lse, layout), lse
     if small is not None:
-        plan = functools.partial(_plan_subgroup, problem=problem, tile=small)
+        counts = None if mask is None else block_counts(mask, problem, small.tall, small.bk)
+        inputs += [] if counts is None else [counts]
+        plan = functools.partial(_plan_subgroup, problem=problem, tile=small, counted=counts is not None)
     elif whole is not None:
         plan = functools.partial(_plan_workgroup, problem=problem, tile=whole)
     else:

@@ -17,6 +17,8 @@ from vkinductor.device.fused_linear import DENSE
 from vkinductor.runtime import context
 
 from ..compat import size_hint
+from ..gemm.lower import side_by_side
+from ..gemm.side_by_side import serves
 from ..quantized import staged
 from ..quantized.formats import packing
 from ..quantized.operands import rows_of_blocks
@@ -41,6 +43,8 @@ def fused_linear(
     size = [(x if tokens is None else tokens).get_size()[0], columns(weights, gate)]
     if V.graph.sizevars.statically_known_equals(size[0], 0) or 0 in _sizes(weights) or k == 0:
         return _composed_of_nothing(x, size)
+    if tokens is None and _many_rows(x, weights, formats, biases, gate or norm):
+        return side_by_side(x, weights)
     inputs, plan = planned(x, weights, formats, biases, gate, norm, eps, gain, shift, plus_one, tokens)
     layout = FixedLayout(x.get_device_or_error(), x.get_dtype(), size, FlexibleLayout.contiguous_strides(size))
     return TensorBox.create(VulkanTemplateBuffer(layout, inputs, plan, name="fused_linear"))
@@ -92,6 +96,15 @@ def planned(
         tile = tile_of(info, tm, sizes, chunks, bool(gate), all(f == DENSE for f in formats))
         plan = functools.partial(_plan, tile=tile, problem=problem, tm=tm)
     return inputs, plan
+
+
+def _many_rows(x: TensorBox, weights: Any, formats: Any, biases: Any, more: str) -> bool:
+    """Whether this is one product bound by arithmetic."""
+    rows = size_hint(x.get_size()[0])
+    if more or rows <= MOST_ROWS or any(b is not None for b in biases) or any(f != DENSE for f in formats):
+        return False
+    sizes = [int(V.graph.sizevars.guard_int(w.get_size()[0])) for w in weights]
+    return serves(context.get().info, rows, sizes, size_hint(x.get_size()[1]), x.get_dtype())
 
 
 def _composed_of_nothing(x: TensorBox, size: list[Any]) -> TensorBox:

@@ -17,7 +17,7 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 from vkinductor.runtime.errors import UnsupportedError
 
 from .. import loop_limit
-from . import broadcast, integer, skinny, stream
+from . import broadcast, integer, skinny, stream, waiting
 from .cooperative import WORKGROUP, CooperativeTile, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
 from .tiles import REGISTER, TILED, BlockTile, DirectTile, Tile, TiledTile
@@ -56,6 +56,11 @@ def _forced_on(problem: Problem) -> Tile | None:
         kind = type(tile).__name__
         raise UnsupportedError(f"a {kind} is forced on a product of {problem.dtype}: it takes {names}")
     return tile
+
+
+def forced_tile() -> Tile | None:
+    """The tile of ``forced``."""
+    return _forced.get()
 
 
 def choose(info: DeviceInfo, problem: Problem) -> Tile:
@@ -110,6 +115,9 @@ def _best_first(info: DeviceInfo, problem: Problem, plain: list[Tile], shared: l
         return estimate(info, problem, tile)
 
     plain, shared = (sorted((t for t in tiles if _runs(info, problem, t)), key=time) for tiles in (plain, shared))
+    waiting_first = _as_they_wait(info, problem, plain + shared)
+    if waiting_first:
+        return waiting_first
     if not plain or not shared:
         return plain + shared
     # Measured on matrices where blocks are fewer than a wave; past that it is tuning's to say.
@@ -120,6 +128,17 @@ def _best_first(info: DeviceInfo, problem: Problem, plain: list[Tile], shared: l
     usual = (time(plain[0]) + estimate(info, problem, plain[0], alone=True)) / 2
     first = shared[0] if time(shared[0]) < min(_SHARING_GAINS * usual, _SHARING_COSTS * time(plain[0])) else plain[0]
     return [first, *sorted((t for t in plain + shared if t is not first), key=time)]
+
+
+def _as_they_wait(info: DeviceInfo, problem: Problem, tiles: list[Tile]) -> list[Tile]:
+    """``tiles`` by the model of products between other kernels, those that it does not know last; nothing where it does
+    not apply."""
+    small = problem.batch * problem.m * problem.n <= waiting.MOST_ELEMENTS
+    if not (problem.waits and problem.half and small and info.kind == "discrete"):
+        return []
+    times = {tile: waiting.estimate(compute_units(info), problem, cast(BlockTile, tile)) for tile in tiles}
+    known = {tile: time for tile, time in times.items() if time is not None}
+    return [*sorted(known, key=known.__getitem__), *(t for t in tiles if t not in known)] if known else []
 
 
 def splits(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
@@ -252,7 +271,12 @@ def _cost(info: DeviceInfo, problem: Problem, a: bool, b: bool) -> float:
     chosen = _computing(problem, a, b)
     tile: Any = candidates(info, chosen)[0]
     if isinstance(tile, (BlockTile, TiledTile)):
-        time, rows, columns = estimate(info, chosen, tile), tile.bm, tile.bn
+        known = (
+            waiting.estimate(compute_units(info), chosen, tile)
+            if chosen.waits and isinstance(tile, BlockTile)
+            else None
+        )
+        time, rows, columns = estimate(info, chosen, tile) if known is None else known, tile.bm, tile.bn
     else:
         time = problem.batch * (problem.m + problem.n) * problem.k * problem.dtype.itemsize / bandwidth
         rows, columns = (tile.tm, tile.tn) if isinstance(tile, DirectTile) else (1, 1)

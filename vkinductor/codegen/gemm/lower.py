@@ -26,10 +26,11 @@ from ..alignment import divides
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..types import glsl_type, literal
 from . import broadcast, skinny, stream
-from .choose import best, chosen, computed_operands
+from .choose import affords, best, chosen, computed_operands, is_forced
 from .mixed import converted_weights
 from .problem import MOST_ROWS, Problem, describe
 from .prologue import Functions, Prologue, functions, prologue
+from .side_by_side import SideBySide, address, tile_of
 from .tiles import BlockTile, DirectTile, RegisterTile, Tile
 
 aten = torch.ops.aten
@@ -107,15 +108,22 @@ def _elements(
 
 
 def plan(
-    kernel: VulkanTemplateKernel, tile: Tile, problem: Problem, operands: tuple[Prologue | None, Prologue | None]
+    kernel: VulkanTemplateKernel,
+    tile: Tile,
+    problem: Problem,
+    operands: tuple[Prologue | None, Prologue | None],
+    weights: int = 1,
 ) -> tuple[str, dict[str, Any], Any]:
-    """The template of ``tile``, its context, and the number of workgroups. ``operands``: those that are computed."""
+    """The template of ``tile``, its context, and the number of workgroups. ``operands``: those that are computed.
+    ``weights``: how many stand side by side in the place of B."""
     if isinstance(tile, skinny.SkinnyTile):
         return skinny.plan(kernel, tile, problem)
     # The inputs of what is computed stand in its place.
     places = 0, len(operands[0].inputs) if operands[0] is not None else 1
     named = list(zip("ab", (o or kernel.inputs[p] for o, p in zip(operands, places, strict=True)), places, strict=True))
     a, b = (operand for _, operand, _ in named)
+    together = SideBySide(tuple(kernel.inputs[1 : 1 + weights]))
+    b = b if weights == 1 else together
     batch = a.get_size()[0] if len(a.get_size()) == 3 else sympy.S.One
     m, k, n = a.get_size()[-2], a.get_size()[-1], b.get_size()[-1]
     dtype = upcast_compute_type(kernel.node.get_dtype())
@@ -144,6 +152,8 @@ def plan(
             made.append(functions_of)
         else:
             values[name] = block_operand(kernel, place, name, tile, problem)
+    if weights > 1:
+        values["b"]["address"] = address(kernel, together, 1, values["b"]["outer_stride"])
     values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
     if isinstance(tile, BlockTile) and tile.streams:
         values |= stream.values(kernel, tile.grain, k)
@@ -182,6 +192,22 @@ def _product(a: TensorBox, b: TensorBox, dtype: torch.dtype | None = None) -> Te
     make = functools.partial(plan, tile=tile, problem=problem, operands=made)
     uses = sum((s for operand in made if operand is not None for s in operand.size), sympy.S.Zero)
     return computed(inputs, size, dtype or a.get_dtype(), tile, make, uses=uses, affords=affords)
+
+
+def side_by_side(x: TensorBox, weights: Sequence[TensorBox]) -> TensorBox:
+    """x [m, k] times each of ``weights`` [n, k] transposed: [m, sum of n], one's columns after another's."""
+    left, info = laid_out(x), context.get().info
+    right = [laid_out(lowering.permute(w, [1, 0])) for w in weights]
+    sizes = [int(V.graph.sizevars.guard_int(w.get_size()[1])) for w in right]
+    each = [describe(left, w) for w in right]
+    problem = replace(each[0], n=sum(sizes), b_width=min(p.b_width for p in each))
+    tile = tile_of(info, problem, sizes)
+    if tile is None or any(w.get_layout().stride != right[0].get_layout().stride for w in right):
+        return lowering.cat([mm(x, lowering.permute(w, [1, 0])) for w in weights], 1)
+    affordable = None if is_forced() else functools.partial(affords, info, problem, tile)
+    make = functools.partial(plan, tile=tile, problem=problem, operands=(None, None), weights=len(right))
+    size = [left.get_size()[0], sympy.Integer(sum(sizes))]
+    return computed([left, *right], size, x.get_dtype(), tile, make, affords=affordable)
 
 
 def computed(

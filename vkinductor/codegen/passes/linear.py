@@ -1,7 +1,8 @@
 """Linear layers of few rows that share them: one operator with the norm before and the gate after them.
 
 Decoding reads each weight once a token, so that what a launch costs beside its bytes is what can be saved. Rows are few
-and known; with more of them products are bound by arithmetic and other kernels serve. A norm goes along if nothing else
+and known; with more of them products are bound by arithmetic: layers that would each leave a part of the device idle
+become one product there, norms and gates stay what they are. A norm goes along if nothing else
 wants its result. One linear layer without a norm stays as it is: what is added to it is fused there already.
 """
 
@@ -14,10 +15,11 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from vkinductor.device.fused_linear import fused_linear
+from vkinductor.device.fused_linear import DENSE, fused_linear
 from vkinductor.runtime import context
 
 from .. import heuristics
+from ..gemm.side_by_side import serves
 from .gates import activation
 from .linears import Linear, linears
 from .making import call
@@ -53,6 +55,10 @@ def apply(graph: Graph) -> Iterable[Match]:
 
 
 def _group(graph: Graph, x: Node, group: list[Linear]) -> list[Match]:
+    many = _many_rows(group)
+    if many:
+        order = {node: i for i, node in enumerate(graph.nodes)}
+        return [Match(_pattern(many, None, None), many[0].node.name, _replace(graph, order, many, None, None))]
     norm, why = _norm(x, group)
     gates = _gates(group)
     gated = {layer.node for gate in gates for layer in gate.layers}
@@ -76,6 +82,16 @@ def _pattern(layers: Sequence[Linear], gate: Gate | None, norm: Norm | None) -> 
     before = "" if norm is None else {"rms": "RMSNorm + ", "layer": "LayerNorm + "}[norm.kind]
     count = "linear" if len(layers) == 1 else f"{len(layers)} linear"
     return f"{before}{count}{f' + {gate.name} gate' if gate else ''}"
+
+
+def _many_rows(group: Sequence[Linear]) -> list[Linear]:
+    """Those of ``group`` that are one product of many rows."""
+    rows, dense = group[0].rows, [layer for layer in group if layer.format == DENSE and layer.bias is None]
+    if rows is None or rows <= _MOST_ROWS or heuristics.forced("fused_linears") is False or not context.is_open():
+        return []
+    dtype = value(group[0].x).dtype
+    served = serves(context.get().info, rows, [layer.n for layer in dense], group[0].k, dtype)
+    return dense if served else []
 
 
 def unserved(group: Sequence[Linear]) -> str:
