@@ -182,7 +182,7 @@ MOST_PIECES = 32
 _OF_GPU = ((512, 4), (256, 4), (128, 4), (128, 2), (64, 2), (64, 1), (32, 1))
 _OF_CPU = ((32, 1), (16, 1), (8, 1))
 # Threads of a workgroup with a piece: keys that are ahead take registers, of which a multiprocessor's give 256 for each
-# (llama-1.1B, 8192 keys, none early, in us: 256 threads and 4 rows 10.8, 512 11.1; 8 rows 11.8; none ahead 11.2 to 12.7).
+# (llama-1.1B, 8192 keys, none early: 256 threads and 4 rows 10.8 us, 512 11.1; 8 rows 11.8; none ahead 11.2 to 12.7).
 _THREADS_OF_PIECES = 256
 # Queries of a subgroup: one where keys are few, so that nothing need be put together (llama-1.1B, 512 keys: 5.0 us a
 # step, several pieces 5.7 to 6.5); else four, fewer where that leaves too few workgroups, more where their queries'
