@@ -207,7 +207,7 @@ _OF_CPU = ((32, 1), (16, 1), (8, 1))
 # took 0.8 us less, as 18 0.5; llama-1.1B's 32 as 64 0.3, as 128 nothing.
 _MOST_CUTS = 4
 # Threads of a workgroup with a piece: keys that are ahead take registers, of which a multiprocessor's give 256 for each
-# (llama-1.1B, 8192 keys, in us: 256 threads and 4 rows 10.8, 512 11.1; 8 rows 11.8; none ahead 11.6 to 12.8).
+# (llama-1.1B, 8192 keys, none early: 256 threads and 4 rows 10.8 us, 512 11.1; 8 rows 11.8; none ahead 11.2 to 12.7).
 _THREADS_OF_PIECES = 256
 # Queries of a subgroup: one where keys are few, so that nothing need be put together (llama-1.1B, 512 keys: 5.0 us a
 # step, several pieces 5.7 to 6.5); else four, fewer where that leaves too few workgroups, more where their queries'
