@@ -28,9 +28,9 @@ def counters(count: int, device: torch.device) -> Any:
         made.realize()
         return realized(made)
     graph: Any = V.graph
-    made: TensorBox | None = getattr(graph, "vkinductor_counters", None)
-    if made is None:
+    shared: TensorBox | None = getattr(graph, "vkinductor_counters", None)
+    if shared is None:
         with _disable_current_modes():
             zeros = torch.zeros(_SHARED, dtype=torch.int32, device=device)
-        made = graph.vkinductor_counters = graph.add_tensor_constant(zeros, "counters")
-    return realized(made)
+        shared = graph.vkinductor_counters = graph.add_tensor_constant(zeros, "counters")
+    return realized(shared)

@@ -61,7 +61,8 @@ def _heads(graph: Graph) -> Iterable[Head]:
     for node in graph.nodes:
         if node.target is not fused_linear or node.op != "call_function":
             continue
-        x, weights, formats, biases = node.args
+        operands: Any = node.args
+        x, weights, formats, biases = operands
         if node.kwargs.get("gate") or node.kwargs.get("tokens") is not None or len(weights) > 1:
             continue
         norm = {k: v for k, v in node.kwargs.items() if k in ("norm", "eps", "gain", "shift", "plus_one")}
@@ -75,7 +76,7 @@ def _missed(place: Node, result: Node) -> str:
     whole = sizes(result)
     if whole is None:
         return "the number of rows varies"
-    rows = place.args[0]
+    rows: Any = place.args[0]
     over = sizes(rows)
     dim: Any = place.args[1] if len(place.args) > 1 else place.kwargs.get("dim")
     if dim is None and over is not None and over[-1] == whole[-1] and whole[:-1] == (1,) * (len(whole) - 1):
