@@ -84,13 +84,15 @@ def test_few_blocks_are_cut_along_the_sum() -> None:
     assert all(tile.splits == 1 for tile in candidates(info, Problem(1, 8192, 8192, 8192, torch.float16)))
 
 
-LINEAR = WorkgroupTile(128, 128, 64, threads=128)
+# 64 products of 512^3 took 68 us with it and 84 with 128 x 256 x 64 and 256 threads, 4096^3 391 and 463 (nn.Linear),
+# 392 and 427 (plain), 8192^3 3049 and 3602.
+BEST = WorkgroupTile(128, 128, 64, threads=128)
+# The best of subgroups.
 MEASURED = {
-    # The first by the model: 64 products of 512 x 512 x 512 took 68 us with it and 84 with the other.
-    (1024, 1024, 1024): (LINEAR, SubgroupTile(128, 128, 64, 64, 64)),
-    (2048, 2048, 2048): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
-    (4096, 4096, 4096): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
-    (8192, 8192, 8192): (WORKGROUP[0], SubgroupTile(128, 128, 64, 64, 64)),
+    (1024, 1024, 1024): SubgroupTile(128, 128, 64, 64, 64),
+    (2048, 2048, 2048): SubgroupTile(128, 128, 64, 64, 64),
+    (4096, 4096, 4096): SubgroupTile(128, 128, 64, 64, 64),
+    (8192, 8192, 8192): SubgroupTile(128, 128, 64, 64, 64),
 }
 
 
@@ -98,11 +100,10 @@ MEASURED = {
 @pytest.mark.parametrize("b_contiguous", ["k", "n"])
 def test_the_best_that_an_h200_was_seen_to_have(size: tuple[int, int, int], b_contiguous: str) -> None:
     m, n, k = size
-    best, best_of_subgroups = MEASURED[size]
     for dtype in (torch.float16, torch.bfloat16):
         problem = Problem(1, m, n, k, dtype, b_contiguous=b_contiguous, a_width=8, b_width=8)
-        assert choose(card(), problem) == (best if b_contiguous == "n" else LINEAR)
-        assert choose(without(card(), "cooperative_matrix2"), problem) == best_of_subgroups
+        assert choose(card(), problem) == BEST
+        assert choose(without(card(), "cooperative_matrix2"), problem) == MEASURED[size]
     floats = Problem(1, m, n, k, torch.float32, b_contiguous=b_contiguous, a_width=4, b_width=4)
     assert choose(card(), floats) == RegisterTile(128, 128, 16, 8, 8)
 
@@ -253,10 +254,12 @@ def test_matrices_of_a_workgroup_leave_functions_to_a_kernel(n: int) -> None:
     """Sums and a comparison cost less than a kernel of their own; erf in the code of each element does so only where
     the results and what is added to them are matrices of halves."""
     few, erf, more = 10, 52, 200
-    for dtype, tile in itertools.product((torch.float16, torch.bfloat16), (WORKGROUP[0], LINEAR)):
+    for dtype, tile in itertools.product((torch.float16, torch.bfloat16), (WORKGROUP[0], BEST)):
         problem = Problem(1, n, n, n, dtype)
         assert affords(card(), problem, tile, few)
-        assert affords(card(), problem, tile, erf) == (dtype == torch.float16)
+        # One wave of the larger tile at 2048 is not full.
+        waves = tile.groups(1, n, n) / 132
+        assert affords(card(), problem, tile, erf) == (dtype == torch.float16 and waves >= 1)
         assert not affords(card(), problem, tile, more)
         assert affords(card(), problem, SUBGROUP[0], more)
 

@@ -183,7 +183,7 @@ def estimate(info: DeviceInfo, problem: Problem, tile: Tile, alone: bool = False
     ``alone``: where nothing that does not wait for it fills the last wave."""
     assert isinstance(tile, (BlockTile, TiledTile))
     # Of the multiply-adds that a unit does in a nanosecond.
-    rate = (integer.rate(problem, tile) if problem.dtype == torch.int8 else tile.rate(problem)) * 500 / _MEASURED_UNITS
+    rate = (integer.rate(problem, tile) if problem.dtype == torch.int8 else tile.tflops) * 500 / _MEASURED_UNITS
     units = compute_units(info)
     if isinstance(tile, BlockTile) and tile.streams:
         return _shared(problem, tile, units, rate)
@@ -219,7 +219,7 @@ def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float
 # on an H200 the code of erf took 40 us a tile of 128 elements an invocation.
 _OPERATION_NS = 4.0
 # The same where the result and what is added to it are matrices of halves: GELU of a linear layer and a residual took
-# 24 us more than the layer of 4096^3 (128 invocations a tile), 6.4 us more at 2048^3.
+# 24 us more than the layer of 4096^3 (128 invocations a tile), 6.4 us more at 2048^3. Fewer blocks were not measured.
 _WHOLE_OPERATION_NS = 0.95
 # Those that a unit has of such a kernel, in one workgroup or two.
 _INVOCATIONS = 256
@@ -230,9 +230,9 @@ def affords(info: DeviceInfo, problem: Problem, tile: Tile, operations: int) -> 
     """Whether an epilogue of so many ``operations`` an element costs less in the stores of ``tile`` than by itself."""
     if not isinstance(tile, WorkgroupTile):
         return True
-    waves = max(1.0, tile.groups(problem.batch, problem.m, problem.n) / compute_units(info))
-    each = _WHOLE_OPERATION_NS if tile.leaves_whole(info, problem.dtype) else _OPERATION_NS
-    inside = waves * (tile.bm * tile.bn // _INVOCATIONS) * operations * each
+    waves = tile.groups(problem.batch, problem.m, problem.n) / compute_units(info)
+    each = _WHOLE_OPERATION_NS if waves >= 1 and tile.leaves_whole(info, problem.dtype) else _OPERATION_NS
+    inside = max(1.0, waves) * (tile.bm * tile.bn // _INVOCATIONS) * operations * each
     streamed = 3 * problem.batch * problem.m * problem.n * problem.dtype.itemsize
     return inside < _LAUNCH_NS + streamed / _STREAMED_BYTES_A_NS
 

@@ -113,21 +113,13 @@ class SubgroupTile(CooperativeTile):
 
 @dataclass(frozen=True)
 class WorkgroupTile(CooperativeTile):
-    """Matrices of a workgroup of ``threads``; ``unroll`` steps a pass. ``emulated``: 1.
-
-    ``linear_tflops``: the rate where both operands have their terms side by side (nn.Linear), if it is another.
-    """
+    """Matrices of a workgroup of ``threads``; ``unroll`` steps a pass. ``emulated``: 1."""
 
     template = "matmul_workgroup.glsl.jinja"
     dtypes = frozenset(COMPONENTS)
     streaming = True
     threads: int = 256
     unroll: int = 2
-    linear_tflops: float = field(default=0.0, kw_only=True, compare=False, repr=False)
-
-    def rate(self, problem: Problem) -> float:
-        linear = problem.a_contiguous == problem.b_contiguous == "k"
-        return self.linear_tflops if linear and self.linear_tflops else self.tflops
 
     @property
     def grain(self) -> int:
@@ -233,7 +225,7 @@ WORKGROUP = (
     WorkgroupTile(128, 256, 32, tflops=299, edges_ns=4000),
     WorkgroupTile(256, 128, 64, tflops=122),
     WorkgroupTile(256, 128, 32, tflops=271),
-    WorkgroupTile(128, 128, 64, threads=128, tflops=286, linear_tflops=345),
+    WorkgroupTile(128, 128, 64, threads=128, tflops=345),
     WorkgroupTile(128, 128, 64, tflops=274),
     WorkgroupTile(128, 128, 32, tflops=185),
     WorkgroupTile(64, 128, 64, tflops=186),

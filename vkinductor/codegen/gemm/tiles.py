@@ -59,10 +59,6 @@ class Tile:
         """Workgroups of a product (numbers or sympy expressions), those of all splits."""
         raise NotImplementedError
 
-    def rate(self, problem: Problem) -> float:
-        """``tflops`` with the operands of ``problem`` as they lie."""
-        return self.tflops
-
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         """What the template wants to know of the tile."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
