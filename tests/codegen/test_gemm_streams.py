@@ -56,8 +56,8 @@ def test_the_same_bits_a_hundred_times(kind: str) -> None:
         first = g(*moved).cpu()
     same(first, f(a.double(), b.double(), bias.double()).half(), **HALF)
     assert all(torch.equal(g(*moved).cpu(), first) for _ in range(99))
-    # The product with its epilogue, and once for all products of a graph the zeros that workgroups count in.
-    assert dispatches(g, *moved) == 2
+    # The product with its epilogue: what workgroups count in is a constant of the graph.
+    assert dispatches(g, *moved) == 1
 
 
 def test_counters_are_those_of_a_graph() -> None:
@@ -68,7 +68,7 @@ def test_counters_are_those_of_a_graph() -> None:
     with forced(TILES["register"]):
         g = compiled(f, dynamic=False)
         same(g(*on_device([a])), f(a.double()).float(), rtol=1e-5, atol=1e-5)
-    assert dispatches(g, *on_device([a])) == 4
+    assert dispatches(g, *on_device([a])) == 3
 
 
 @pytest.mark.parametrize("streams", [1, 5, 132])
