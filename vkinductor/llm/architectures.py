@@ -165,7 +165,7 @@ def configure(file: GGUFFile) -> DecoderConfig:
     name = file.architecture
     if name not in ARCHITECTURES:
         raise UnsupportedModelError(
-            f"{file.path} is of architecture {name!r}; weights stay packed for {', '.join(ARCHITECTURES)}"
+            f"{file.path} is of architecture {name!r}; weights stay packed for {', '.join(sorted(ARCHITECTURES))}"
         )
     row = ARCHITECTURES[name]
     if _number(file, "expert_count", 0):

@@ -86,6 +86,14 @@ def test_what_is_no_argmax_of_results(matches):
     assert "along the columns" in missed(matches, "linear + argmax")
 
 
+def test_more_results_than_one_workgroup_chooses_among(matches):
+    def f(x: Tensor, head: Tensor) -> Tensor:
+        return F.linear(x, head).argmax(-1)
+
+    assert hold(f, integers(1, 8), integers(65537, 8)) > 1
+    assert "more than 65536" in missed(matches, "linear + argmax")
+
+
 def test_blocks_of_a_head(matches):
     gguf = pytest.importorskip("gguf")
     packed = torch.from_numpy(gguf.quants.quantize(torch.randn(77, 64).numpy(), gguf.GGMLQuantizationType.Q8_0))
