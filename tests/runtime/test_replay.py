@@ -222,13 +222,13 @@ def test_the_primary_command_buffer_waits_before_a_program(kernels, device, reco
     def copy():
         device.stream._copy(source, other, 4 * N)
 
-    wrote, copied = COMPUTE_WRITE | COMPUTE_READ, TRANSFER_WRITE | TRANSFER_READ
-    assert before(replay) == ["program"]
-    assert before(dispatch, replay) == [f"barrier {wrote}", "program"]
-    assert before(replay, replay) == ["program", f"barrier {wrote}", "program"]
-    assert before(replay, dispatch, replay) == ["program", f"barrier {wrote}", f"barrier {wrote}", "program"]
-    if device.info.kind != "cpu":  # where the host copies by itself
-        assert before(copy, replay) == [f"barrier {copied}", "program"]
+    dispatched, copied = COMPUTE_WRITE | COMPUTE_READ, TRANSFER_WRITE | TRANSFER_READ
+    waits = [f"barrier {dispatched}", "program"]
+    assert before(replay) == waits
+    assert before(dispatch, replay) == waits
+    assert before(replay, replay) == waits * 2
+    assert before(replay, dispatch, replay) == [*waits, f"barrier {dispatched}", *waits]
+    assert before(copy, replay) == [f"barrier {dispatched | copied}", "program"]
 
 
 def test_in_order_with_other_commands(kernels, device, recording):

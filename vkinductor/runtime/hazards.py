@@ -137,12 +137,11 @@ class HazardTracker:
         self._compute_after_program = self._transfer_after_program = False
 
     def program(self) -> int:
-        """A recorded program, which does not begin with a barrier: it waits for whatever no barrier has ordered with
-        dispatches yet, and the next command of each stage waits for it.
+        """A recorded program, which does not begin with a barrier of its own: it waits for whatever no barrier has
+        ordered with dispatches yet, and the next command of each stage waits for it. Never without a barrier, also on
+        an idle device: programs read argument memory that the host has filled in anew, and caches may hold the old.
         """
-        mask = self._compute_compute.clear() | self._transfer_compute.clear() << 2
-        if self._compute_after_program:
-            mask |= AFTER_PROGRAM
+        mask = AFTER_PROGRAM | self._transfer_compute.clear() << 2
         self.clear()
         self._compute_after_program = self._transfer_after_program = True
         return mask
