@@ -38,6 +38,13 @@ def device(*shape):
     return torch.randn(*shape, device="vulkan")
 
 
+def opened():
+    """The open device as torch sees it."""
+    from vkinductor.device.registry import registry
+
+    return registry.current()
+
+
 def test_one_replay_and_no_allocation():
     x, w = device(32, 16), device(16, 16)
     f = compiled(chain)
@@ -68,6 +75,33 @@ def test_results_that_are_kept_are_not_overwritten():
     gc.collect()
     _, took = counted(f, x, w)
     assert took["allocations"] == 0
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_pressure_during_a_call_leaves_its_results_their_memory(monkeypatch, kept):
+    from vkinductor.runtime import context
+
+    memory = context.get().memory
+    x, w = device(32, 16), device(16, 16)
+    f = compiled(lambda x, w: tuple(part for i in range(4) for part in chain(x + i, w)[:1]))
+    for _ in range(4):
+        f(x, w)
+    held = [f(x, w) for _ in range(kept)]
+    allocate = memory.allocate
+
+    def pressed(nbytes):
+        memory.on_pressure()
+        return allocate(nbytes)
+
+    monkeypatch.setattr(memory, "allocate", pressed)
+    monkeypatch.setattr(opened(), "_allocate", pressed)
+    recording.trim()
+    held += [f(x, w) for _ in range(3)]
+    memory.on_pressure()
+    places = [result.data_ptr() for results in held for result in results]
+    assert len(set(places)) == len(places)
+    taken = [device(32, 16) for _ in range(40)]
+    assert not {t.data_ptr() for t in taken} & set(places)
 
 
 def test_recording_can_be_switched_off():

@@ -327,6 +327,17 @@ def test_a_scratch_range_that_has_moved_is_noticed(kernels, device, recording):
     np.testing.assert_array_equal(kernels.download(device, target, N), want(x, 5, 1.0))
 
 
+def test_a_scratch_range_that_has_become_smaller_is_noticed(kernels, device, recording, monkeypatch):
+    recording, capture = recording
+    binding = recording.bind("a", capture)
+    x = np.arange(N, dtype=np.float32)
+    source, target = kernels.upload(device, x), device.memory.allocate(4 * N)
+    shared = device.stream.shared
+    monkeypatch.setattr(shared, "scratch_bytes", recording.scratch_bytes - 1)  # released, made anew at the same address
+    assert not recording.replay(binding, (source, target))
+    assert recording.program is None
+
+
 def test_argument_memory_is_given_back(kernels, device, recording):
     recording, capture = recording
     x = kernels.upload(device, np.ones(N, np.float32))

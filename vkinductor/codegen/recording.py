@@ -34,7 +34,7 @@ from vkinductor.runtime.replay.program import Program
 from vkinductor.runtime.replay.recording import Binding, Recording, picker
 
 from .gemm.choose import compute_units
-from .slots import OutputSlots
+from .slots import OutputSlots, Slot
 
 MIN_LAUNCHES = 2
 # Programs of one partition: shapes that run other kernels (an empty batch, say).
@@ -220,11 +220,17 @@ class RecordedPartition:
         self, entry: Entry, args: list[Any], addresses: tuple[int, ...], moving: tuple[int, ...]
     ) -> tuple[Any, ...] | None:
         """The results of a replay, None when the recording has to be bound anew."""
-        slots = [pool.take(layout.nbytes) for pool, layout in zip(entry.slots, entry.new, strict=True)]
-        if not entry.recording.replay(entry.binding, addresses, tuple([slot.address for slot in slots]), moving):
-            return None
-        lent = zip(entry.slots, slots, entry.new, strict=True)
-        new = [pool.lend(slot, layout) for pool, slot, layout in lent]
+        slots: list[Slot] = []
+        try:
+            for pool, layout in zip(entry.slots, entry.new, strict=True):
+                slots.append(pool.take(layout.nbytes))
+            if not entry.recording.replay(entry.binding, addresses, tuple([slot.address for slot in slots]), moving):
+                return None
+            lent = zip(entry.slots, slots, entry.new, strict=True)
+            new = [pool.lend(slot, layout) for pool, slot, layout in lent]
+        finally:
+            for slot in slots:
+                slot.taken = False
         results = []
         for output in entry.outputs:
             if output.source is None:

@@ -1,6 +1,7 @@
 """Memory for the outputs of recorded programs: kept by the program, lent to a tensor, lent again when it has died.
 
-A tensor that the caller keeps is never overwritten: its slot is taken until its storage dies.
+A tensor that the caller keeps is never overwritten: its slot is taken until its storage dies. Between `take` and `lend`
+a slot is nobody else's either: an allocation for the next output may run short, and then whatever is idle is freed.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ _free_weak_ref = torch.UntypedStorage._free_weak_ref
 
 
 class Slot:
-    """Memory for one output. `weak`: the storage that it was lent to, 0 for none."""
+    """Memory for one output. `weak`: the storage that it was lent to, 0 for none. `taken`: by a call that is under way,
+    which unsets it at its end.
+    """
 
-    __slots__ = ("address", "nbytes", "weak")
+    __slots__ = ("address", "nbytes", "taken", "weak")
 
     def __init__(self, address: int, nbytes: int) -> None:
-        self.address, self.nbytes, self.weak = address, nbytes, 0
+        self.address, self.nbytes, self.taken, self.weak = address, nbytes, False, 0
 
-    def idle(self) -> bool:
-        """Whether it is lent to nobody."""
+    def lent(self) -> bool:
+        """Whether a storage over it is alive."""
         if self.weak and _expired(self.weak):
             _free_weak_ref(self.weak)
             self.weak = 0
-        return not self.weak
+        return bool(self.weak)
+
+    def idle(self) -> bool:
+        """Whether it is neither lent nor taken."""
+        return not self.taken and not self.lent()
 
 
 class OutputSlots:
@@ -41,7 +48,7 @@ class OutputSlots:
         weakref.finalize(self, _give_back, device, self._slots)
 
     def take(self, nbytes: int) -> Slot:
-        """An idle slot of at least `nbytes`; the first one if it can be had, so that addresses stay the same.
+        """An idle slot of at least `nbytes`, now taken; the first if it can be had, so that addresses stay the same.
 
         Raises:
             VulkanOutOfMemoryError: there is none and no memory for one.
@@ -49,12 +56,14 @@ class OutputSlots:
         for slot in self._slots:
             if slot.idle():
                 if slot.nbytes >= nbytes:
+                    slot.taken = True
                     return slot
                 # Outgrown: the next sizes will be larger, too.
                 self._slots.remove(slot)
                 self._device.memory.free(slot.address)
                 break
         slot = Slot(self._device.allocate(nbytes), nbytes)
+        slot.taken = True
         self._slots.append(slot)
         return slot
 
@@ -78,7 +87,7 @@ class OutputSlots:
 def _give_back(device: TorchDevice, slots: list[Slot]) -> None:
     """Free what is idle; what is lent becomes a tensor's memory like any other. Runs wherever a finalizer may."""
     for slot in slots:
-        if slot.idle():
+        if not slot.lent():
             device.memory.free(slot.address)
         else:
             device.ledger.orphans.append((slot.weak, slot.address))

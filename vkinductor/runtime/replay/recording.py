@@ -279,13 +279,15 @@ class Recording:
         """Submit the program for `binding`; addresses of the inputs and of `outputs` (which may stand in the first).
         moving: what `pick_moving` gives for the inputs, where it is known.
 
-        False when the scratch range has moved meanwhile: the program is gone, bind again.
+        False when the scratch range has moved or shrunk meanwhile: the program is gone, bind again.
         """
         program, stream = self.program, self._device.stream
         assert program is not None
         with stream.lock:
             shared = stream.shared
-            if self._plan.nbytes and shared.scratch_address != self._scratch_address:
+            # Released and made anew it may be at the same address, but smaller.
+            moved = shared.scratch_address != self._scratch_address or shared.scratch_bytes < self._plan.nbytes
+            if self._plan.nbytes and moved:
                 self.discard()
                 return False
             moving = (self.pick_moving(inputs) if moving is None else moving) + inputs[self.inputs :] + outputs
