@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from vkinductor.runtime.abi import ArgumentLayout
+from vkinductor.runtime.barriers import TO_COMPUTE_AND_TRANSFER
 from vkinductor.runtime.errors import ProgramFailedError
+from vkinductor.runtime.hazards import AFTER_PROGRAM
 from vkinductor.runtime.pipeline import KernelSource
 from vkinductor.runtime.replay import persistent
 from vkinductor.runtime.replay.combine import NotCombined, combined, common_size, is_free
@@ -151,6 +153,26 @@ def test_a_kernel_that_gave_up_is_an_error_at_the_next_call(kernels, device):
     with pytest.raises(ProgramFailedError, match="did not come to a barrier"):
         run(device, program)
     run(device, program)
+    program.retire()
+    for address in (x, y, z):
+        device.memory.free(address)
+
+
+def test_its_words_are_cleared_after_what_ran_before(kernels, device, monkeypatch):
+    """A fill is its first command, and only a barrier of the primary command buffer orders that on NVIDIA."""
+    x, y, z = kernels.upload(device, np.ones(N, np.float32)), device.memory.allocate(4 * N), device.memory.allocate(40)
+    program = PersistentProgram(device, chain(kernels, device, x, y, z), 0, units=1)
+    run(device, program)
+    barriers, found = device.stream.barriers, []
+    record = barriers.record
+
+    def recorded(command, mask, to):
+        found.append((mask, to))
+        record(command, mask, to)
+
+    monkeypatch.setattr(barriers, "record", recorded)
+    run(device, program)
+    assert found[0] == (AFTER_PROGRAM, TO_COMPUTE_AND_TRANSFER)
     program.retire()
     for address in (x, y, z):
         device.memory.free(address)

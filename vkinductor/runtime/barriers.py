@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TO_COMPUTE = 0
 TO_TRANSFER = 1
 TO_HOST = 2
+TO_COMPUTE_AND_TRANSFER = 3
 
 ALL_SOURCES = COMPUTE_WRITE | COMPUTE_READ | TRANSFER_WRITE | TRANSFER_READ
 
@@ -64,6 +65,10 @@ class Barriers:
             TO_COMPUTE: (_STAGE_COMPUTE, read | write),
             TO_TRANSFER: (_STAGE_TRANSFER, _TRANSFER_READ | _TRANSFER_WRITE),
             TO_HOST: (_STAGE_HOST, _HOST_READ),
+            TO_COMPUTE_AND_TRANSFER: (
+                _STAGE_COMPUTE | _STAGE_TRANSFER,
+                read | write | _TRANSFER_READ | _TRANSFER_WRITE,
+            ),
         }[to]
         barrier = self._ffi.new("VkMemoryBarrier2 *" if two else "VkMemoryBarrier *")
         barrier.sType = 1000314000 if two else 46

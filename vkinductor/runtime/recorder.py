@@ -141,11 +141,12 @@ class Recorder:
         self.submissions.submit()
         self._submit_at = min(self._submit_at * 2, self._max_dispatches)
 
-    def _run_program(self, command: Any, dispatches: int, entry: Entry, mask: int) -> int:
+    def _run_program(self, command: Any, dispatches: int, entry: Entry, mask: int, begins: int = TO_COMPUTE) -> int:
         """Run a recorded (secondary) command buffer with so many dispatches; the value its submission signals.
 
-        mask: earlier accesses to wait for. The barrier stands before the program, not at its beginning: there NVIDIA's
-        driver (580.159, an H200) did not wait for dispatches and copies of the primary command buffer.
+        mask: earlier accesses that its first commands, of the stage `begins`, wait for. That barrier stands before the
+        program, not at its beginning: there NVIDIA's driver (580.159, an H200) did not wait for dispatches and copies
+        of the primary command buffer.
 
         Small programs share a submit as dispatches do: a submit costs the host as much as replaying one. Once there is
         work for some time, a device that has none is not kept waiting.
@@ -158,7 +159,7 @@ class Recorder:
         if slot is None:
             slot = self._begin()
         if mask:
-            self.barriers.record(slot.command, mask, TO_COMPUTE)
+            self.barriers.record(slot.command, mask, begins)
             counters.barriers += 1
         self._program[0] = command
         self._vk.vkCmdExecuteCommands(slot.command, 1, self._program)

@@ -143,7 +143,7 @@ class Stream(Recorder):
         left, mask = dispatches, self._hazards.program()
         for command in instance.commands:
             here = min(left, self.program_dispatches or left)
-            instance.value = self._run_program(command, here, entry, mask)
+            instance.value = self._run_program(command, here, entry, mask, instance.begins)
             left, mask = left - here, AFTER_PROGRAM
         counters.replays += 1
         counters.dispatches += dispatches

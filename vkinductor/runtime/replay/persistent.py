@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE, TO_TRANSFER
+from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE, TO_COMPUTE_AND_TRANSFER
 from vkinductor.runtime.errors import ProgramFailedError, VulkanError, check
 from vkinductor.runtime.replay.combine import (
     CONTROL_BYTES,
@@ -132,14 +132,14 @@ class PersistentProgram(Program):
             entry = _STEP.pack(base + args_at, groups_at, start, count, kind, waits, fetched, 0)
             view[at : at + len(entry)] = entry
         counters.recordings += 1
-        return Instance((self._encode_all(arguments),), arguments, view)
+        return Instance((self._encode_all(arguments),), arguments, view, begins=TO_COMPUTE_AND_TRANSFER)
 
     def _encode_all(self, arguments: Arguments) -> Any:
         device, pipeline = self._device, self._pipeline
         vk, barriers = device.vk, device.stream.barriers
         command = self.begin()
-        # Its own words are cleared once all before has ended, then it begins.
-        barriers.record(command, ALL_SOURCES, TO_TRANSFER)
+        # Its own words are cleared once all before has ended (the barrier for that stands before the program, see
+        # `Recorder._run_program`), then it begins.
         offset = arguments.offset + self._control_at
         vk.vkCmdFillBuffer(command, arguments.block.buffer, offset, FAILED_AT, 0)
         barriers.record(command, ALL_SOURCES, TO_COMPUTE)

@@ -52,7 +52,7 @@ class Step:
 @dataclass
 class Instance:
     """Recorded command buffers (one but where a watchdog bites) and their argument memory. `value`: of the latest
-    submission that runs them.
+    submission that runs them. `begins`: the stage of their first commands, as a barrier has it.
 
     `bound` and `addresses`, those that vary, say for what its memory is filled in; `reads`, `writes`: the ranges behind
     that.
@@ -66,6 +66,7 @@ class Instance:
     addresses: tuple[int, ...] = ()
     reads: list[tuple[int, int]] = field(default_factory=list)
     writes: list[tuple[int, int]] = field(default_factory=list)
+    begins: int = TO_COMPUTE
 
 
 class Program:
