@@ -41,6 +41,7 @@ def register() -> None:
     compat.check()
     compat.add_settings()
     compat.mark_extern_calls("vulkan")
+    compat.make_dtype_rules_once()
     compat.hide_from_dynamo()
     graph_cache.install()
     compat.treat_as_gpu("vulkan")

@@ -1,0 +1,29 @@
+"""What is changed of Inductor's private parts."""
+
+from __future__ import annotations
+
+import torch
+from compiled import check
+from torch._inductor import utils
+from torch._inductor.codegen import common
+from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
+
+
+def test_dtype_rules_are_made_once_and_again_after_a_new_one(monkeypatch):
+    check(lambda x: x + 1, torch.ones(4))
+    made = []
+    fill = DtypePropagationOpsHandler.__init__
+
+    def counted(self):
+        made.append(self)
+        fill(self)
+
+    monkeypatch.setattr(DtypePropagationOpsHandler, "__init__", counted)
+    torch._dynamo.reset()
+    check(lambda x: (x * 2).sin() + x.exp(), torch.ones(4))
+    assert not made
+    rule = next(iter(utils.op_dtype_propagation_rules.values()))
+    monkeypatch.setitem(utils.op_dtype_propagation_rules, "an_operator_of_another_backend", rule)
+    handlers = [common.DtypePropagationOpsHandler() for _ in range(3)]
+    assert len(made) == 1
+    assert all(handler is made[0] and handler.an_operator_of_another_backend for handler in handlers)
