@@ -55,5 +55,7 @@ def _tightened(known: ValueRanges[Any], bounds: ValueRanges[Any]) -> ValueRanges
     Inductor's analysis and ours may disagree on the kind: an index as a float is a range of integers to one of them.
     Ranges of two kinds cannot be intersected, and the first is as true as before.
     """
+    if known is bounds or known == bounds:  # mostly; to intersect them takes many times as long
+        return known
     kinds = {(r.is_bool, r.is_int) for r in (known, bounds) if r != ValueRanges.unknown()}
     return known.tighten(bounds) if len(kinds) < 2 else known
