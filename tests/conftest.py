@@ -95,6 +95,14 @@ def counters() -> object:
 
 
 @pytest.fixture
+def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Persistent kernels also on a driver that they are refused on: for those that are known to be right there."""
+    from vkinductor.runtime.replay import persistent
+
+    monkeypatch.setattr(persistent, "loses_invocations", lambda info: False)
+
+
+@pytest.fixture
 def fresh_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """A function (**environment) -> Device that closes the device and opens it under these variables.
 

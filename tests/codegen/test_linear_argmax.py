@@ -120,6 +120,7 @@ def test_blocks(tile):
     assert dispatches(function, *given) == 1
 
 
+@pytest.mark.usefixtures("one_kernel")
 def test_as_one_kernel_with_others():
     def f(x: Any, weight: Any) -> Any:
         places = linear_argmax(x, weight, DENSE, None, False)[0]

@@ -441,6 +441,7 @@ def test_a_device_that_is_opened_anew_records_anew():
         context.reset()
 
 
+@pytest.mark.usefixtures("one_kernel")
 def test_a_program_runs_as_one_kernel():
     def f(x, y):
         z = torch.nn.functional.layer_norm(x + y, (x.shape[-1],))
@@ -459,6 +460,18 @@ def test_a_program_runs_as_one_kernel():
     assert counts["barriers"] == 1  # before every program
 
 
+def test_a_driver_that_loses_invocations_runs_kernels_one_by_one(monkeypatch):
+    from vkinductor.runtime.replay import persistent
+
+    monkeypatch.setattr(persistent, "loses_invocations", lambda info: True)
+    x, w = device(32, 16), device(16, 16)
+    f = torch.compile(chain, backend="vulkan", options={"persistent": True})
+    for _ in range(3):
+        same(f(x, w), chain(x.cpu(), w.cpu()), rtol=1e-4, atol=1e-6)
+    assert any("loses invocations" in (r.refused or "") for r in recording.recordings())
+
+
+@pytest.mark.usefixtures("one_kernel")
 def test_kernels_that_cannot_be_one_run_one_by_one():
     def f(x, w):
         return torch.softmax(torch.softmax(x.flip(0) + x, -1) @ w.t(), -1)

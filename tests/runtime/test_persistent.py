@@ -18,6 +18,8 @@ from vkinductor.runtime.replay.combine import NotCombined, combined, common_size
 from vkinductor.runtime.replay.persistent import PersistentProgram
 from vkinductor.runtime.replay.program import Program, Step
 
+pytestmark = pytest.mark.usefixtures("one_kernel")
+
 N = 1000
 # Of SPIR-V: a storage class, and a bit of an access.
 PHYSICAL_STORAGE_BUFFER, NON_PRIVATE = 5349, 0x20

@@ -33,7 +33,8 @@ def linear_argmax(
     device, rows = x.get_device_or_error(), V.graph.sizevars.simplify(x.get_size()[0])
     n, k = (int(V.graph.sizevars.guard_int(s)) for s in (weight.get_size()[0], x.get_size()[1]))
     few = isinstance(rows, (int, sympy.Integer)) and 0 < rows <= _MOST_ROWS
-    # As part of a persistent kernel the last workgroup gave wrong places (lavapipe 22.3.6, not understood).
+    # As part of a persistent kernel the last workgroup gave wrong places on lavapipe 22.3.6 (`loses_invocations`); not
+    # tried on others.
     if not few or 0 in (n, k) or compat.setting("persistent"):
         results = fused_linear(x, [weight], [format], [bias], "", norm, eps, gain, shift, plus_one)
         nothing = lowering.full([rows, 0], 0, dtype=x.get_dtype(), device=device)
