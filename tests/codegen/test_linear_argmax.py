@@ -13,8 +13,10 @@ from quantized_blocks import blocks
 from vkinductor.codegen.fused.tiles import FusedTile, forced
 from vkinductor.codegen.quantized import staged
 from vkinductor.codegen.quantized.staged import StagedTile
+from vkinductor.codegen.recording import recordings
 from vkinductor.device.fused_linear import DENSE
 from vkinductor.device.linear_argmax import linear_argmax, reference
+from vkinductor.runtime.replay.persistent import PersistentProgram
 
 # One row of weights a workgroup, so that there are more workgroups than invocations; teams smaller than a subgroup of 8
 # and larger, alone in their workgroup or not.
@@ -134,3 +136,5 @@ def test_as_one_kernel_with_others():
         for result in results:
             result.fill_(-1)  # what the next call does not write is not right by chance
         del results, result
+    steps = [len(r.launches) for r in recordings() if isinstance(r.program, PersistentProgram)]
+    assert steps[-1:] == [3]  # a row of the table between the two

@@ -101,3 +101,19 @@ def test_rows_that_vary() -> None:
         x = torch.randint(0, 99, (rows, 2003)).float()
         torch._dynamo.mark_static(x, 1)
         same(function(*on_device([x])), every(x))
+
+
+@pytest.mark.usefixtures("one_kernel")
+def test_places_in_a_persistent_kernel() -> None:
+    def f(x: Any) -> Any:
+        places = x.argmax(-1)
+        return places, (x * places[:, None]).argmin(-1)
+
+    x = torch.randn(3, 70000)
+    function, given = compiled(f, options={"persistent": True}), on_device([x])
+    for _ in range(4):
+        results = function(*given)
+        same(results, f(x))
+        for result in results:
+            result.fill_(-1)  # what the next call does not write is not right by chance
+        del results, result

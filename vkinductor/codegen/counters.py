@@ -10,7 +10,6 @@ from torch._inductor.ir import TensorBox
 from torch._inductor.virtualized import V
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import compat
 from .template_kernel import realized
 
 # Of the buffer that all kernels of a graph use in turn.
@@ -20,10 +19,9 @@ _SHARED = 1024
 def counters(count: int, device: torch.device) -> Any:
     """A buffer of at least ``count`` zeros (int32), up to 1024 the same for all kernels of the graph.
 
-    It is a constant of the graph, so that no call has to fill it (but for persistent kernels); commands of all calls
-    are ordered by what they write.
+    It is a constant of the graph, so that no call has to fill it; commands of all calls are ordered by what they write.
     """
-    if count > _SHARED or compat.setting("persistent"):
+    if count > _SHARED:
         made = lowering.full([count], 0, dtype=torch.int32, device=device)
         made.realize()
         return realized(made)

@@ -19,7 +19,7 @@ from torch._inductor.ir import FixedLayout, Pointwise, TensorBox
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V, ops
 
-from . import compat, heuristics
+from . import heuristics
 from .alignment import vector_width
 from .compat import size_hint
 from .counters import counters
@@ -154,8 +154,7 @@ def places(original: Callable[..., Any], largest: bool) -> Callable[..., Any]:
         where, parts = _applies(x, 0 if whole else dim)
         if parts == 1:
             return original(x, dim, keepdim)
-        # See fused/argmax.py of persistent kernels.
-        alone = None if compat.setting("persistent") else _place_alone(x, where, parts, keepdim, largest)
+        alone = _place_alone(x, where, parts, keepdim, largest)
         return _best(x, where, parts, keepdim, largest)[1] if alone is None else alone
 
     return lower

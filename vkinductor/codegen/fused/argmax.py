@@ -13,7 +13,6 @@ from torch._inductor import lowering
 from torch._inductor.ir import FixedLayout, TensorBox
 from torch._inductor.virtualized import V
 
-from .. import compat
 from ..counters import counters
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from ..types import glsl_type
@@ -29,13 +28,11 @@ def linear_argmax(
     x: TensorBox, weight: TensorBox, format: int, bias: TensorBox | None, keep: bool, norm: str = "", eps: float = 0.0,
     gain: TensorBox | None = None, shift: TensorBox | None = None, plus_one: bool = False,
 ) -> tuple[TensorBox, TensorBox]:  # fmt: skip
-    """vkinductor.linear_argmax; rows that vary or are many, and persistent kernels, take two steps."""
+    """vkinductor.linear_argmax; rows that vary or are many take two steps."""
     device, rows = x.get_device_or_error(), V.graph.sizevars.simplify(x.get_size()[0])
     n, k = (int(V.graph.sizevars.guard_int(s)) for s in (weight.get_size()[0], x.get_size()[1]))
     few = isinstance(rows, (int, sympy.Integer)) and 0 < rows <= _MOST_ROWS
-    # As part of a persistent kernel the last workgroup gave wrong places on lavapipe 22.3.6 (`loses_invocations`); not
-    # tried on others.
-    if not few or 0 in (n, k) or compat.setting("persistent"):
+    if not few or 0 in (n, k):
         results = fused_linear(x, [weight], [format], [bias], "", norm, eps, gain, shift, plus_one)
         nothing = lowering.full([rows, 0], 0, dtype=x.get_dtype(), device=device)
         return lowering.lowerings[aten.argmax.default](results, -1, False), results if keep else nothing
