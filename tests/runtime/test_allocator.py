@@ -175,6 +175,20 @@ def test_pressure_is_amortised(fake):
     assert 5 <= len(calls) <= 12
 
 
+def test_short_memory_is_swept_at_each_allocation(fake):
+    calls = []
+    fake.on_pressure = lambda: calls.append(1)
+    with fake.short():
+        kept = [fake.allocate(4096) for _ in range(10)]
+        for address in kept:
+            fake.free(address)
+        fake.allocate(4096)  # also where there is some
+    assert len(calls) >= 11
+    before = len(calls)
+    fake.allocate(4096)
+    assert len(calls) == before
+
+
 def test_garbage_is_swept_before_it_piles_up(fake):
     garbage: list[int] = []
 

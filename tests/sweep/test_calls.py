@@ -7,7 +7,8 @@ import torch
 
 from vkinductor.device.registry import registry
 from vkinductor.device.storage import Layout
-from vkinductor.sweep.calls import AGAIN, ELSEWHERE, FIRST, FULL, LATER, SPOILT, Calls, same_bits
+from vkinductor.runtime import context
+from vkinductor.sweep.calls import AGAIN, ELSEWHERE, FIRST, FULL, LATER, SHORT, SPOILT, Calls, same_bits
 
 
 class Addition:
@@ -48,6 +49,17 @@ def test_results_that_are_held_are_not_written_over():
     calls(operands(), FIRST)
     with pytest.raises(AssertionError, match="still held, were written over"):
         calls(operands(), ELSEWHERE)
+
+
+def test_memory_is_short_in_one_call(monkeypatch):
+    allocator = context.get().memory
+    swept = []
+    monkeypatch.setattr(allocator, "on_pressure", lambda: swept.append(1))
+    calls = Calls(Addition())
+    for memory in FULL:
+        before = len(swept)
+        calls(operands(), memory)
+        assert (len(swept) - before >= 3) == (memory is SHORT), memory
 
 
 def test_freed_memory_is_not_written():

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +97,7 @@ class Allocator:
         self._allocated = self._reserved = self._peak_allocated = self._peak_reserved = 0
         self._since_sweep = self._bytes_since_sweep = 0
         self._closed = False
+        self._pressed = False  # see `short`
 
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` fresh bytes (contents undefined). 0 bytes give a valid, unique address too.
@@ -103,6 +105,8 @@ class Allocator:
         Raises:
             VulkanOutOfMemoryError: does not fit after a sweep and one retry; names the sizes.
         """
+        if self._pressed and self.on_pressure is not None:
+            self.on_pressure()
         size = (nbytes + 255) & ~255 or 256 if nbytes <= 2048 else round_size(nbytes)
         with self._lock:
             address = self._pop(size)
@@ -110,6 +114,16 @@ class Allocator:
             address = self._allocate_slowly(size, nbytes)
         counters.allocations += 1
         return address
+
+    @contextmanager
+    def short(self) -> Iterator[None]:
+        """Inside, each allocation asks for a sweep (`on_pressure`) first, as one that finds no memory does: for checks
+        that nothing is freed that is still needed."""
+        self._pressed = True
+        try:
+            yield
+        finally:
+            self._pressed = False
 
     def free(self, address: int) -> None:
         """Give an address back; later commands may use the memory at once. After `close` this does nothing.

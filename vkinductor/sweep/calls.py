@@ -2,12 +2,14 @@
 
 The first call of a program dispatches its kernels; later ones replay a recording of them, which knows where temporaries
 and results lie and which operands move. So the calls differ in what memory is at hand: that of the call before, which
-makes addresses come again; none of it, as it is still held; or what was freed, but full of NaN by then.
+makes addresses come again; none of it, as it is still held; what was freed, but full of NaN by then; or little, so that
+each allocation frees what it can.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from vkinductor.device import storage
+from vkinductor.runtime import context
 
 from .layouts import to_device
 
@@ -27,21 +30,23 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 class Memory:
     """What becomes of the memory of the call before this one. ``held``: its operands and results live on, so that all
     of this call lies elsewhere; bits of the results are compared after it. ``spoilt``: freed and taken for NaN, which
-    have to be there after the call, too."""
+    have to be there after the call, too. ``short``: each allocation of this call frees what nobody needs."""
 
     name: str
     held: bool = False
     spoilt: bool = False
+    short: bool = False
 
 
 FIRST = Memory("the first call")
 SECOND = Memory("the second call")
 ELSEWHERE = Memory("a call with operands elsewhere", held=True)
 SPOILT = Memory("a call after freed memory was written", spoilt=True)
+SHORT = Memory("a call while memory is short", held=True, short=True)
 AGAIN = Memory("a call after other sizes", held=True)
 
 # Of the first sizes, and by turns of those that follow.
-FULL = (FIRST, SECOND, ELSEWHERE, SPOILT)
+FULL = (FIRST, SECOND, ELSEWHERE, SPOILT, SHORT)
 LATER = (ELSEWHERE, SECOND, SPOILT)
 
 
@@ -80,8 +85,10 @@ class Calls:
             storage.sweep()  # what has died is free at once
         taken = _taken(sizes)
         _taken(sizes)  # free again, for this call's temporaries: they begin as NaN
-        self._operands = [to_device(own) for own in operands]
-        self._results = self._function(self._operands)
+        allocator = context.get().memory
+        with allocator.short() if memory.short else nullcontext():
+            self._operands = [to_device(own) for own in operands]
+            self._results = self._function(self._operands)
         self._found = [tree_map_only(torch.Tensor, lambda t: t.detach().cpu(), r) for r in self._results]
         if not same_bits(before[1], before[2]):
             raise AssertionError("results of the call before, still held, were written over")
