@@ -11,6 +11,8 @@ import torch
 from compiled import check, compiled, dispatches, name_of, on_device, same
 
 from vkinductor.codegen import heuristics
+from vkinductor.codegen.recording import recordings
+from vkinductor.runtime.replay.persistent import PersistentProgram
 
 NAN, INF = math.nan, math.inf
 # Alike parts, and one that is not full.
@@ -110,6 +112,7 @@ def test_places_in_a_persistent_kernel() -> None:
         return places, (x * places[:, None]).argmin(-1)
 
     x = torch.randn(3, 70000)
+    before = recordings()
     function, given = compiled(f, options={"persistent": True}), on_device([x])
     for _ in range(4):
         results = function(*given)
@@ -117,3 +120,5 @@ def test_places_in_a_persistent_kernel() -> None:
         for result in results:
             result.fill_(-1)  # what the next call does not write is not right by chance
         del results, result
+    (made,) = (r for r in recordings() if r not in before)
+    assert isinstance(made.program, PersistentProgram)
