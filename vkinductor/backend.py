@@ -31,6 +31,7 @@ MODES: dict[str, dict[str, Any]] = {
 # Options of our own -> the Inductor setting that carries each: it is part of the cache key and reaches the backward.
 # recording: partitions of kernels are recorded and replayed (codegen/recording.py).
 # persistent: a recorded partition runs as one kernel where it can (runtime/replay/persistent.py).
+# chained: its dispatches wait for each other, without barriers (runtime/replay/chained.py).
 # int8_activations: rows that meet weights in blocks become bytes (codegen/quantized/staged.py).
 # fallback, check, check_bounds, tune, tuning_seconds: compat.SETTINGS. torch.compile takes a mode or options, not both:
 # tune is what mode="max-autotune" does.
@@ -40,6 +41,7 @@ OWN_OPTIONS: dict[str, str] = {
     "check": "vulkan.check",
     "check_bounds": "vulkan.check_bounds",
     "persistent": "vulkan.persistent",
+    "chained": "vulkan.chained",
     "int8_activations": "vulkan.int8_activations",
     "tune": "vulkan.tune",
     "tuning_seconds": "vulkan.tuning_seconds",
@@ -49,6 +51,7 @@ OWN_OPTIONS: dict[str, str] = {
 CHOICES: dict[str, dict[Any, Any]] = {
     "fallback": {policy: policy for policy in ("error", "warn", "allow")},
     "check": {False: "", True: "warn", "warn": "warn", "error": "error"},
+    "chained": {"auto": "auto", True: "chained", False: "dispatches"},
 }
 
 # What an option needs of other settings. Checks stand between the kernels of a graph, and a checked graph refers to

@@ -98,6 +98,7 @@ SETTINGS: dict[str, Any] = {
     "vulkan.report": 0,
     "vulkan.int8_activations": False,
     "vulkan.persistent": False,
+    "vulkan.chained": "auto",
     "vulkan.tune": False,
     "vulkan.tuning_seconds": 10.0,
     "vulkan.tuning_problems": 6,

@@ -31,7 +31,7 @@ from vkinductor.device.storage import Layout, TorchDevice
 from vkinductor.runtime.errors import UnsupportedError
 from vkinductor.runtime.replay.capture import Capture, CaptureRefused
 from vkinductor.runtime.replay.program import Program
-from vkinductor.runtime.replay.recording import Binding, Recording, picker
+from vkinductor.runtime.replay.recording import Binding, Form, Recording, picker
 
 from .gemm.choose import compute_units
 from .slots import OutputSlots, Slot
@@ -116,9 +116,9 @@ def _constants_of(fn: Any) -> dict[str, torch.Tensor]:
 class RecordedPartition:
     """Wraps a generated function ``fn(args: list) -> tuple``, which may empty its list. Thread-safe."""
 
-    def __init__(self, fn: Callable[[list[Any]], Any], persistent: bool = False) -> None:
+    def __init__(self, fn: Callable[[list[Any]], Any], form: Form = "auto") -> None:
         self.fn = fn
-        self.persistent = persistent
+        self.form: Form = form
         self.whole = False
         """Whether the program around it does nothing else (see ``whole_program``)."""
         self.refused: str | None = None
@@ -325,8 +325,8 @@ class RecordedPartition:
         for recording, slots in self._recordings:
             if recording.outputs == new and recording.fits(capture.launches, capture.sizes):
                 return recording, slots
-        units = compute_units(device.runtime.info) if self.persistent else 0
-        recording = Recording(device.runtime, capture, len(addresses), new, units)
+        units = compute_units(device.runtime.info)
+        recording = Recording(device.runtime, capture, len(addresses), new, self.form, units)
         recording.settle(self._before or addresses, addresses)
         slots = tuple(OutputSlots(device) for _ in new)
         self._recordings.append((recording, slots))
@@ -376,9 +376,9 @@ def recorded(fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return functools.update_wrapper(RecordedPartition(fn), fn)
 
 
-def recorded_as_one(fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """The same, as one persistent kernel where its kernels can be one."""
-    return functools.update_wrapper(RecordedPartition(fn, persistent=True), fn)
+def recorded_as(form: Form) -> Callable[[Callable[[list[Any]], Any]], Callable[[list[Any]], Any]]:
+    """The same with a program of this form, where its kernels allow it."""
+    return lambda fn: functools.update_wrapper(RecordedPartition(fn, form), fn)
 
 
 def whole_program(partition: RecordedPartition) -> None:

@@ -129,7 +129,7 @@ class VulkanWrapper(_Vulkan):
             from vkinductor.codegen.checks import checked_graph
             from vkinductor.codegen.index_errors import index_error_buffer, report_indices
             from vkinductor.codegen.launch import vulkan_kernel
-            from vkinductor.codegen.recording import recorded, recorded_as_one, whole_program
+            from vkinductor.codegen.recording import recorded, recorded_as, whole_program
             from vkinductor.device.policy import fallback_site
             from vkinductor.device.storage import empty as empty_strided_vulkan
             """,
@@ -185,7 +185,8 @@ class VulkanSubgraphWrapper(_Vulkan, SubgraphPythonWrapperCodegen):
 
     def write_launcher_fn_call_get_indent(self) -> int:
         if self.recording:
-            self.prefix.writeline("@recorded_as_one" if setting("persistent") else "@recorded")
+            form = "persistent" if setting("persistent") else setting("chained")
+            self.prefix.writeline("@recorded" if form == "auto" else f"@recorded_as({form!r})")
         return super().write_launcher_fn_call_get_indent()
 
 

@@ -109,7 +109,7 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
         extensions.update(dict.fromkeys(_EXTENSION.findall(text)))
         modes.update(dict.fromkeys(_MODES.findall(text)))
         buffers.update(dict.fromkeys(_BUFFER.findall(text)))
-        bodies.append(_handed_on(_function(source, number, size)))
+        bodies.append(handed_on(_function(source, number, size)))
     cases = "".join(
         f"        case {number}u:\n"
         + (f"            vk_args_block_k{number} = VkArgsBlock_k{number}(step.args);\n" if source.layout.fields else "")
@@ -122,7 +122,7 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
         "#pragma use_vulkan_memory_model",
         *modes,
         LAYOUT.glsl(inline=True),
-        *map(_handed_on, buffers),
+        *map(handed_on, buffers),
         f"layout(local_size_x = {size}) in;",
         "uvec3 vk_group_id, vk_group_count, vk_local_id;",
         *bodies,
@@ -137,8 +137,8 @@ def combined(sources: Sequence[KernelSource]) -> KernelSource:
     )
 
 
-def _handed_on(text: str) -> str:
-    """``text`` with buffers that obey fences."""
+def handed_on(text: str) -> str:
+    """GLSL ``text`` with buffers that are not private to an invocation, so that they obey fences."""
 
     def marked(match: re.Match[str]) -> str:
         members = match[2] if "nonprivate" in match[2] else _MEMBER.sub(" nonprivate ", match[2])

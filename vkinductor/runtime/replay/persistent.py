@@ -140,7 +140,7 @@ class PersistentProgram(Program):
             waits = int(bool(self._masks[number]) and number > 0)
             at = self._table_at + number * _STEP.size
             groups_at = base + step.groups_at if groups is None else 0
-            address, nbytes = step.constant
+            address, nbytes = step.constants[0] if step.constants else (0, 0)
             fetched = min(nbytes, _FETCHED.get(device.info.kind, 0))
             start = (address - stream.bias) & -_SECTOR if fetched else 0
             entry = _STEP.pack(base + args_at, groups_at, start, count, kind, waits, fetched, 0)

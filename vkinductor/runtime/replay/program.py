@@ -35,8 +35,8 @@ class Step:
     """One dispatch of a program.
 
     pushed: its arguments as push constants, None when they lie in argument memory at `args_at`. groups: workgroups,
-    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space. constant:
-    address and bytes of the largest part of memory that it reads and the program never writes, where that is fixed.
+    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space. constants:
+    address and bytes of what it reads and no other step writes, where that is fixed; the largest first.
     """
 
     pipeline: Pipeline
@@ -46,7 +46,7 @@ class Step:
     groups_at: int
     reads: Ranges
     writes: Ranges
-    constant: tuple[int, int] = (0, 0)
+    constants: Ranges = ()
 
 
 @dataclass

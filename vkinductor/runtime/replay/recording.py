@@ -13,9 +13,10 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vkinductor.runtime.replay.capture import Capture, Launch, Pointer, lifetimes
+from vkinductor.runtime.replay.chained import ChainedProgram, NotChained, pays
 from vkinductor.runtime.replay.combine import NotCombined
 from vkinductor.runtime.replay.persistent import PersistentProgram
 from vkinductor.runtime.replay.plan import MemoryPlan, Value, check, plan
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from vkinductor.runtime.hazards import Ranges
     from vkinductor.runtime.pipeline import Pipeline
     from vkinductor.runtime.replay.capture import Access
+
+Form = Literal["auto", "persistent", "chained", "dispatches"]
 
 # Shapes a recording keeps filled-in arguments for.
 MAX_BINDINGS = 64
@@ -55,15 +58,23 @@ class Recording:
     """One sequence of kernels over `inputs` inputs (resources 0 to inputs - 1), `outputs` and scratch resources.
 
     Not thread-safe: the owner holds a lock of its own. Addresses are those of inputs and outputs, in the order of
-    `moving_resources`. persistent: the device's compute units, where the kernels are to run as one; 0: as dispatches.
+    `moving_resources`. form: what its program is, one kernel, dispatches that wait for each other, or dispatches with
+    barriers; "auto": one of the latter. units: the device's compute units.
     """
 
     def __init__(
-        self, device: Device, capture: Capture, inputs: int, outputs: Sequence[int], persistent: int = 0
+        self,
+        device: Device,
+        capture: Capture,
+        inputs: int,
+        outputs: Sequence[int],
+        form: Form = "auto",
+        units: int = 1,
     ) -> None:
         self._device = device
-        self._persistent = persistent
-        self.refused: str | None = None  # why the kernels are not one, where they were to be
+        self._form: Form = form
+        self._units = units
+        self.refused: str | None = None  # why the program has not the form that it was to have
         self.inputs = inputs
         self.outputs = tuple(outputs)
         self.launches = tuple(capture.launches)
@@ -189,10 +200,16 @@ class Recording:
         self.program = self._program(list(map(self._step, self.launches, self._layout)), at)
 
     def _program(self, steps: list[Step], argument_bytes: int) -> Program:
-        if self._persistent and self.refused is None:
+        form, device = self._form, self._device
+        if form == "auto" and pays(device.info, steps, self._units):
+            form = "chained"
+        if self.refused is None:
             try:
-                return PersistentProgram(self._device, steps, argument_bytes, self._persistent)
-            except NotCombined as error:
+                if form == "persistent":
+                    return PersistentProgram(device, steps, argument_bytes, self._units)
+                if form == "chained":
+                    return ChainedProgram(device, steps, argument_bytes, self._units)
+            except (NotCombined, NotChained) as error:
                 self.refused = str(error)
         return Program(self._device, steps, argument_bytes)
 
@@ -218,15 +235,13 @@ class Recording:
             pushed = pipeline.pack(*self._resolve(launch)) if launch.values else b""
         groups = launch.groups if groups_at is None else None
         reads, writes = self._ranges(launch.reads), self._ranges(launch.writes)
-        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes, self._constant(launch))
+        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes, self._constants(launch))
 
-    def _constant(self, launch: Launch) -> tuple[int, int]:
-        """Address and bytes of the largest part of an input that ``launch`` reads, nothing writes and never moved."""
-        fixed = [a for a in launch.reads if a.resource in self._stable and a.resource not in self._written]
-        if not fixed:
-            return (0, 0)
-        access = max(fixed, key=lambda a: a.nbytes)
-        return self._stable[access.resource] + access.offset, access.nbytes
+    def _constants(self, launch: Launch) -> Ranges:
+        """Address and bytes of parts of inputs that ``launch`` reads, nothing writes and never moved; the largest first."""
+        fixed = {a for a in launch.reads if a.resource in self._stable and a.resource not in self._written}
+        ranges = [(self._stable[access.resource] + access.offset, access.nbytes) for access in fixed]
+        return sorted(ranges, key=lambda each: (-each[1], each[0]))
 
     def _ranges(self, accesses: Sequence[Access]) -> Ranges:
         """Ranges in the program's own address space; whole resources once anything varies."""
