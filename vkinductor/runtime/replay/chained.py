@@ -55,6 +55,9 @@ _FETCHERS = 64
 # lies between them does not matter.
 FEWEST_STEPS, MOST_GROUPS = 8, 16
 
+# Read by the preprocessor of kernels that run by themselves; a line of its own.
+_READY = re.compile(r"^[ \t]*READY_AFTER\(.*\)$", re.M)
+_NAME = re.compile(r"\w+")
 _MAIN = re.compile(r"\bvoid main\(")
 _PUSHED = re.compile(r"^layout\(push_constant, scalar\) uniform VkArgs \{ ", re.M)
 _ARGS = re.compile(r"^struct Args \{", re.M)
@@ -66,8 +69,14 @@ class NotChained(VulkanError):
     """The steps cannot wait for each other; the message says why."""
 
 
-def chained(source: KernelSource) -> KernelSource:
-    """``source`` with a wait before and a count after it. Its push constants begin with those of `_CHAIN`.
+def read_early(source: KernelSource) -> frozenset[str]:
+    """The arguments whose memory ``source`` reads before it reads anything else, as its text says (see ready.jinja)."""
+    names = {name for line in _READY.findall(source.glsl) for name in _NAME.findall(line)}
+    return frozenset(names & {name for name, _ in source.layout.fields})
+
+def chained(source: KernelSource, early: bool = False) -> KernelSource:
+    """``source`` with a wait and a count at its end. Its push constants begin with those of `_CHAIN`. early: it waits
+    where it says that what it has read was not for others to write; otherwise at its beginning.
 
     Raises:
         NotChained: the text does not declare its arguments and ``main`` in the usual way.
@@ -83,11 +92,15 @@ def chained(source: KernelSource) -> KernelSource:
     else:
         declared = _STRUCT + "layout(push_constant, scalar) uniform VkArgs { VkChain vk_chain; };\n"
         text = _LOCAL.sub(lambda match: declared + match[0], text)
+    early = early and _READY.search(text) is not None
+    if early:
+        text = _READY.sub("vk_chain_wait();", text)
     text = handed_on(_MAIN.sub("void vk_body(", text))
     needed = (*EXTENSIONS, "GL_KHR_memory_scope_semantics")
     head = [f"#extension {name} : require" for name in needed if f"#extension {name} " not in text]
-    head.append("#pragma use_vulkan_memory_model")
-    glsl = _VERSION.sub(lambda match: "\n".join([match[0], *head]), text, count=1) + _MAIN_TEXT
+    head += ["#pragma use_vulkan_memory_model", *(["#define VK_CHAINED"] if early else [])]
+    glsl = _VERSION.sub(lambda match: "\n".join([match[0], *head]), text, count=1)
+    glsl += _MAIN_TEXT.replace("BEFORE", "" if early else "    vk_chain_wait();\n")
     own = fields if source.inline_args else (("arguments", "ptr"),) if fields else ()
     return dataclasses.replace(
         source,
@@ -143,18 +156,18 @@ class ChainedProgram(Program):
         self._fixed_at: list[int | None] = []  # of arguments that do not fit into push constants any more
         self._fetched_at: list[int] = []
         most = device.info.limits.max_push_constants
-        self._ranges = [_fetched(step, _FETCHED.get(device.info.kind, 0)) for step in steps]
+        self._ranges = [[] if step.early else _fetched(step, _FETCHED.get(device.info.kind, 0)) for step in steps]
         for step, ranges in zip(steps, self._ranges, strict=True):
             source, fixed_at = step.pipeline.source, None
             if step.pushed is not None and _CHAIN.size + len(step.pushed) > most:
                 source, fixed_at = source.with_argument_block(), at
                 at = (at + len(step.pushed) + _ALIGNMENT - 1) & -_ALIGNMENT
             self._fixed_at.append(fixed_at)
-            self._fetched_at.append(at if ranges else 0)
+            self._fetched_at.append(at)
             if ranges:
                 at = (at + _HEAD.size + _RANGE.size * len(ranges) + _ALIGNMENT - 1) & -_ALIGNMENT
             try:
-                self._pipelines.append(device.pipelines.get(chained(source)))
+                self._pipelines.append(device.pipelines.get(chained(source, step.early)))
             except NotChained:
                 raise
             except VulkanError as error:
@@ -264,7 +277,10 @@ void main() {{
 }}
 """
 
-_STRUCT = "struct VkChain { uint64_t control; uint64_t fetched; uint expected; uint total; };\n"
+_STRUCT = """struct VkChain { uint64_t control; uint64_t fetched; uint expected; uint total; };
+bool vk_chain_waited = false;
+void vk_chain_wait();
+"""
 
 _MAIN_TEXT = """
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer VkChainControl { nonprivate uint arrived; };
@@ -291,8 +307,9 @@ void vk_chain_fetch(const uint first, const uint count) {
     }
 }
 
-void main() {
+void vk_chain_wait() {
     VkChainControl control = VkChainControl(vk_chain.control);
+    vk_chain_waited = true;
     if (vk_chain.expected != 0u) {
         const uint invocations = gl_WorkGroupSize.x * gl_WorkGroupSize.y * gl_WorkGroupSize.z;
         if (gl_LocalInvocationIndex == 0u) {
@@ -312,7 +329,15 @@ void main() {
         }
         barrier();
     }
-    vk_body();
+}
+
+void main() {
+BEFORE    vk_body();
+    // Whoever had nothing to do counts no sooner than others.
+    if (!vk_chain_waited) {
+        vk_chain_wait();
+    }
+    VkChainControl control = VkChainControl(vk_chain.control);
     memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelease | gl_SemanticsMakeAvailable);
     barrier();
     if (gl_LocalInvocationIndex == 0u) {

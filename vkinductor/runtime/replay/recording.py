@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from vkinductor.runtime.replay.capture import Capture, Launch, Pointer, lifetimes
-from vkinductor.runtime.replay.chained import ChainedProgram, NotChained, pays
+from vkinductor.runtime.replay.chained import ChainedProgram, NotChained, pays, read_early
 from vkinductor.runtime.replay.combine import NotCombined
 from vkinductor.runtime.replay.persistent import PersistentProgram
 from vkinductor.runtime.replay.plan import MemoryPlan, Value, check, plan
@@ -235,7 +235,19 @@ class Recording:
             pushed = pipeline.pack(*self._resolve(launch)) if launch.values else b""
         groups = launch.groups if groups_at is None else None
         reads, writes = self._ranges(launch.reads), self._ranges(launch.writes)
-        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes, self._constants(launch))
+        constants, early = self._constants(launch), self._reads_early(launch)
+        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes, constants, early)
+
+    def _reads_early(self, launch: Launch) -> bool:
+        """Whether ``launch`` reads something before its kernel says that others' results are to be there, and no other
+        kernel of the program writes that."""
+        source = launch.pipeline.source
+        names = read_early(source)
+        if not names:
+            return False
+        values = zip(source.layout.fields, launch.values, strict=True)
+        read = {value.resource for (name, _), value in values if name in names and isinstance(value, Pointer)}
+        return not any(a.resource in read for other in self.launches if other is not launch for a in other.writes)
 
     def _constants(self, launch: Launch) -> Ranges:
         """Address and bytes of parts of inputs that ``launch`` reads, nothing writes and never moved; the largest first."""

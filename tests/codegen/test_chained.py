@@ -1,0 +1,93 @@
+"""Recorded programs whose dispatches wait for each other (option `chained`)."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import vkinductor
+from vkinductor.codegen import heuristics, recording
+from vkinductor.codegen.attention.step_tiles import StepTile
+from vkinductor.codegen.fused import tiles
+from vkinductor.codegen.gemm.choose import forced
+from vkinductor.codegen.gemm.skinny import GemvTile
+from vkinductor.device.attention_step import attention_step
+from vkinductor.device.fused_linear import DENSE
+from vkinductor.runtime.replay import chained
+from vkinductor.runtime.replay.chained import ChainedProgram, read_early
+from vkinductor.runtime.replay.program import Program
+
+WIDTH, HEADS, LENGTH, HEAD = 128, 2, 32, 64
+
+
+def layers(x, gain, qkv, out, caches, position, cos, sin):
+    """Norm and q, k, v; a step of attention; its linear layer and the sum: a decode step's first half, twice."""
+    for k_cache, v_cache in caches:
+        heads = torch.ops.vkinductor.fused_linear(x, qkv, [DENSE] * 3, [None] * 3, "", "rms", 1e-5, gain, None, False)
+        q, k, v = (h.view(1, 1, HEADS, HEAD).transpose(1, 2) for h in heads.split([WIDTH] * 3, -1))
+        y = attention_step(q, k, v, k_cache, v_cache, position, cos, sin, None, None, None, None, None, HEAD**-0.5)
+        x = x + F.linear(y.reshape(1, WIDTH), out)
+    return x
+
+
+@pytest.fixture
+def arguments():
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator).to("vulkan")
+
+    caches = [(normal(1, HEADS, LENGTH, HEAD), normal(1, HEADS, LENGTH, HEAD)) for _ in range(2)]
+    weights = [normal(WIDTH, WIDTH) * WIDTH**-0.5 for _ in range(3)]
+    tables = normal(1, 1, HEAD), normal(1, 1, HEAD)
+    return normal(1, WIDTH), normal(WIDTH), weights, weights[0].clone(), caches, torch.tensor([20]).to("vulkan"), *tables
+
+
+@contextlib.contextmanager
+def tiles_that_load_weights_first():
+    with (
+        tiles.forced(tiles.FusedTile(64, 8, 1, 4, flat=True, direct=True)),
+        forced(GemvTile(64, 8, 1, 4, flat=True, own=True, direct=True)),
+        heuristics.override(attention_step=StepTile(64, 2, 1, early=True)),
+    ):
+        yield
+
+
+def program_of(before: list) -> Program:
+    (made,) = [r.program for r in recording.recordings() if not any(r is b for b in before)]
+    assert made is not None
+    return made
+
+
+def run(arguments, **options):
+    """Results and caches of four calls, and the program."""
+    torch._dynamo.reset()
+    before, results = recording.recordings(), []
+    with tiles_that_load_weights_first(), torch.no_grad():
+        compiled = torch.compile(layers, backend="vulkan", fullgraph=True, options=options)
+        x, gain, qkv, out, caches, *rest = arguments
+        for step in range(4):
+            mine = [tuple(cache.clone() for cache in pair) for pair in caches]
+            y = compiled(x * (step + 1), gain, qkv, out, mine, *rest)
+            results.append([t.cpu() for t in (y, *mine[0], *mine[1])])
+    return results, program_of(before)
+
+
+def test_results_are_those_of_dispatches_with_barriers(arguments):
+    expected, plain = run(arguments, chained=False)
+    before = vkinductor.stats()["barriers"]
+    results, program = run(arguments, chained=True)
+    assert type(plain) is Program
+    assert isinstance(program, ChainedProgram)
+    assert (program.dispatches, program.barriers) == (plain.dispatches, 0)
+    assert plain.barriers == 5
+    for got, want in zip(results, expected, strict=True):
+        for a, b in zip(got, want, strict=True):
+            assert torch.equal(a, b)
+    assert vkinductor.stats()["barriers"] > before  # between programs and copies they stay
+    early = [step.early for step in program.steps]
+    names = [read_early(step.pipeline.source) for step in program.steps]
+    print(early, names)
