@@ -154,6 +154,17 @@ def program_workgroup(info: DeviceInfo) -> int | None:
     return int(_overrides.get().get("workgroup", min(PROGRAM_WORKGROUP, _max_workgroup(info))))
 
 
+def dispatches_wait(info: DeviceInfo) -> bool:
+    """Whether the dispatches of a graph are to wait for each other without barriers (option ``chained``): workgroups of
+    the next one are there before the last one has ended, and each has to be counted."""
+    from vkinductor.runtime.replay.chained import by_default
+
+    from .compat import setting
+
+    form = _overrides.get().get("form", setting("chained"))
+    return form == "chained" or (form == "auto" and by_default(info))
+
+
 def device_reads_dominate() -> bool:
     """Whether reading memory again costs more than computing again: true of a GPU."""
     from vkinductor.runtime import context

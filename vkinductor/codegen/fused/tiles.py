@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import heuristics
+from ..gemm.skinny import whole_rows
 from ..quantized.gemv import QuantizedTile
 
 # Rows of x that share a read of the weights, and sums that an invocation keeps in registers.
@@ -88,9 +89,12 @@ def _latency_tile(info: DeviceInfo, n: int, chunks: int, gated: bool) -> FusedTi
         return None
     # Whole rows of weights are on their way at once, two a workgroup: norm, q, k and v of 960 x 576 0.7 us less than in
     # two passes, 2 x 1536 x 576 0.4 less.
+    few = n * (2 if gated else 1) * chunks <= _FEW_CHUNKS and chunks > 32
+    if few and heuristics.dispatches_wait(info) and (split := whole_rows(chunks)) is not None:
+        return FusedTile(128, *split, flat=True, own=True, direct=True)
     lanes = 128
     loads = -(-chunks // lanes)
-    if n * (2 if gated else 1) * chunks <= _FEW_CHUNKS and chunks > 32 and loads <= 4:
+    if few and loads <= 4:
         return FusedTile(256, lanes, 1, loads, flat=True, own=True)
     # Many short rows, as of a vocabulary, four a subgroup: 49152 x 576 in 19.0 instead of 21.3 us.
     if n >= 16384 and not gated and 32 < chunks <= 80:

@@ -36,8 +36,8 @@ class Step:
 
     pushed: its arguments as push constants, None when they lie in argument memory at `args_at`. groups: workgroups,
     None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space. constants:
-    address and bytes of what it reads and no other step writes, where that is fixed; the largest first. early: no other step writes what it
-    reads before it says that others' results are to be there.
+    address and bytes of what it reads and no step writes, where that is fixed; the largest first. early: no other step
+    writes what it reads before it says that others' results are to be there.
     """
 
     pipeline: Pipeline

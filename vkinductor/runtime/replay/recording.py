@@ -182,7 +182,8 @@ class Recording:
         for i, launch in enumerate(self.launches):
             args_at = groups_at = None
             pipeline = launch.pipeline
-            if pipeline.source.layout.fields and (i in self._varying or self._touches_moving(launch)):
+            pushed = pipeline.inline_args and i not in self._varying and not self._touches_moving(launch)
+            if pipeline.source.layout.fields and not pushed:
                 pipeline = pipelines.get(pipeline.source.with_argument_block())
                 args_at = at = (at + _ALIGNMENT - 1) & -_ALIGNMENT
                 at += pipeline.source.layout.nbytes
@@ -250,7 +251,7 @@ class Recording:
         return not any(a.resource in read for other in self.launches if other is not launch for a in other.writes)
 
     def _constants(self, launch: Launch) -> Ranges:
-        """Address and bytes of parts of inputs that ``launch`` reads, nothing writes and never moved; the largest first."""
+        """Address and bytes of what ``launch`` reads of inputs that never moved, nothing writes; the largest first."""
         fixed = {a for a in launch.reads if a.resource in self._stable and a.resource not in self._written}
         ranges = [(self._stable[access.resource] + access.offset, access.nbytes) for access in fixed]
         return sorted(ranges, key=lambda each: (-each[1], each[0]))
