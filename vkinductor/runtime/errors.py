@@ -27,7 +27,7 @@ class DeviceLostError(VulkanError):
 
 
 class ProgramFailedError(VulkanError):
-    """A program gave up: a workgroup did not come to where others waited for it. What it was to write is not complete."""
+    """A program gave up: a workgroup did not come to where others waited for it. What it was to write is incomplete."""
 
 
 class UnsupportedError(VulkanError):
