@@ -55,10 +55,10 @@ def arguments():
 
 
 @contextlib.contextmanager
-def tiles_that_load_weights_first():
+def tiles_that_load_weights_first(turns):
     with (
-        tiles.forced(tiles.FusedTile(64, 8, 1, 4, flat=True, direct=True)),
-        forced(GemvTile(64, 8, 1, 4, flat=True, own=True, direct=True)),
+        tiles.forced(tiles.FusedTile(64, 8, 1, 4, flat=True, direct=True, turns=turns)),
+        forced(GemvTile(64, 8, 1, 4, flat=True, own=True, direct=True, turns=turns)),
         heuristics.override(attention_step=StepTile(64, 2, 1, early=True)),
     ):
         yield
@@ -70,11 +70,11 @@ def program_of(before: list) -> Program:
     return made
 
 
-def run(arguments, **options):
+def run(arguments, turns=0, **options):
     """Results and caches of four calls, and the program."""
     torch._dynamo.reset()
     before, results = recording.recordings(), []
-    with tiles_that_load_weights_first(), torch.no_grad():
+    with tiles_that_load_weights_first(turns), torch.no_grad():
         compiled = torch.compile(layers, backend="vulkan", fullgraph=True, options=options)
         x, gain, qkv, out, caches, *rest = arguments
         for step in range(4):
@@ -85,10 +85,11 @@ def run(arguments, **options):
     return results, program_of(before)
 
 
-def test_results_are_those_of_dispatches_with_barriers(arguments):
+@pytest.mark.parametrize("turns", [0, 3])
+def test_results_are_those_of_dispatches_with_barriers(arguments, turns):
     expected, plain = run(arguments, chained=False)
     before = vkinductor.stats()["barriers"]
-    results, program = run(arguments, chained=True)
+    results, program = run(arguments, turns, chained=True)
     assert type(plain) is Program
     assert isinstance(program, ChainedProgram)
     assert (program.dispatches, program.barriers) == (plain.dispatches, 0)

@@ -173,4 +173,10 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
         "sweep_elements": sweep.elements,
         "kinds": [kind.values(problem.k, tile.lanes, tile.loads, x, gain, shift) for kind in kinds],
     }
-    return "fused_linear.glsl.jinja", values, groups * ceildiv(rows, tm)
+    count = groups * ceildiv(rows, tm)
+    once = len(kinds) == 1 and not (values["kinds"][0]["passes"] and values["kinds"][0]["rest"])
+    values["turns"] = bool(
+        tile.turns and once and values["kinds"][0]["passes"] <= 1 and values["flat"] and problem.norm != "layer"
+        and isinstance(rows, (int, sympy.Integer)) and rows <= tm and not values.get("best")
+    )  # fmt: skip
+    return "fused_linear.glsl.jinja", values, min(count, tile.turns) if values["turns"] else count

@@ -22,7 +22,12 @@ _FEW_CHUNKS = 1 << 18
 
 @dataclass(frozen=True)
 class FusedTile(QuantizedTile):
-    """``threads`` a workgroup in teams of ``lanes``, each for ``rows`` rows of weights (of each of two with a gate)."""
+    """``threads`` a workgroup in teams of ``lanes``, each for ``rows`` rows of weights (of each of two with a gate).
+
+    ``turns``: workgroups at most, each of which takes several such tiles; 0: one each.
+    """
+
+    turns: int = 0
 
     def holds(self, info: DeviceInfo, m: int, gated: bool) -> bool:
         """Whether a workgroup for ``m`` rows of x is within the device's limits and an invocation's registers."""

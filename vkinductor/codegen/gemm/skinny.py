@@ -122,6 +122,7 @@ class GemvTile(SkinnyTile):
     flat: bool = False
     own: bool = False
     direct: bool = False
+    turns: int = 0  # workgroups at most, each of which takes rows in turns; 0: as many as there are tiles
 
     template = "gemv.glsl.jinja"
 
@@ -304,7 +305,15 @@ def plan(kernel: VulkanTemplateKernel, tile: SkinnyTile, problem: Problem) -> tu
         **_passes(kernel.device_info, tile, view, k),
         **_eager(tile, view),
     }
-    return tile.template, values, batch * ceildiv(few, view.m) * ceildiv(many, tile.outputs(view))
+    groups = batch * ceildiv(few, view.m) * ceildiv(many, tile.outputs(view))
+    if isinstance(tile, GemvTile):
+        passes, rest = values["passes"], values["rest"]
+        once = passes is not None and passes <= 1 and not (passes and rest)
+        known = all(isinstance(n, (int, sympy.Integer)) for n in (batch, few, many))
+        values["turns"] = bool(tile.turns and once and values["flat"] and known and batch == 1 and few <= view.m)
+        if values["turns"]:
+            groups = min(groups, tile.turns)
+    return tile.template, values, groups
 
 
 def _strides(operand: Any, row: int, k: int) -> list[Any]:
