@@ -165,7 +165,8 @@ def _way(
     if min(taken, default=0) < 0 or any(a[0] != b[0] for a, b in zip(before, after, strict=True)):
         return None
     given = {id(result): at for at, result in enumerate(replayed.results)}
-    places, views = [], []
+    places: list[int] = []
+    views: list[tuple[int, tuple[int, ...], tuple[int, ...], int]] = []
     for result in results:
         if type(result) is not torch.Tensor or result.requires_grad:
             return None
@@ -193,8 +194,9 @@ def _seen(result: torch.Tensor, among: Sequence[Any]) -> int | None:
     """The position of a new tensor that ``result`` is made of: the same memory and dtype, without an autograd view."""
     if result._base is not None or result.is_inference():
         return None
+    storage = result.untyped_storage()._cdata
     for at, other in enumerate(among):
-        if isinstance(other, torch.Tensor) and other.dtype == result.dtype and other._base is None:
-            if other.untyped_storage()._cdata == result.untyped_storage()._cdata:
-                return at
+        plain = isinstance(other, torch.Tensor) and other._base is None
+        if plain and other.dtype == result.dtype and other.untyped_storage()._cdata == storage:
+            return at
     return None
