@@ -152,3 +152,20 @@ def test_training_keeps_its_wrappers(graphs):
         f(x, w).sum().backward()
     assert all(graph.way is None for graph in graphs)
     assert w.grad is not None
+
+
+def test_weights_that_are_replaced_are_seen_without_guards_of_modules(graphs):
+    """What docs/options.md says of ``guard_filter_fn``."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1), torch.nn.Linear(8, 8)).to("vulkan")
+    options = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
+    torch._dynamo.reset()
+    f = torch.compile(model, backend="vulkan", fullgraph=True, dynamic=False, options=options)
+    x = device(4, 8)
+    for _ in range(2):
+        run(f, x)
+        assert graphs[0].way is not None
+        graphs[0].compiled = None
+        same(run(f, x), model(x).cpu(), rtol=1e-4, atol=1e-6)
+        model[2].weight = torch.nn.Parameter(device(8, 8))
+        model[0].bias.data = device(8)
+    assert len(graphs) == 1
