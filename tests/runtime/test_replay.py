@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from vkinductor.runtime.barriers import TO_HOST
 from vkinductor.runtime.hazards import COMPUTE_READ, COMPUTE_WRITE, TRANSFER_READ, TRANSFER_WRITE
 from vkinductor.runtime.replay.capture import CaptureRefused, lifetimes
 from vkinductor.runtime.replay.plan import MemoryPlan, Value, check, plan
@@ -181,22 +182,37 @@ def test_what_is_bound_before_a_replay_is_bound_again(kernels, device, counters,
 
 @pytest.fixture
 def commands(device, monkeypatch) -> list[str]:
-    """What is recorded into primary command buffers from now on: "barrier M" and "program"."""
+    """What the primary command buffers that are submitted from now on hold: "barrier M" and "program"."""
     stream, found = device.stream, []
-    record, run = stream.barriers.record, stream._vk.vkCmdExecuteCommands
+    held: dict[int, list[str]] = {}
+    begin, submit, run = stream._vk.vkBeginCommandBuffer, stream._vk.vkQueueSubmit, stream._vk.vkCmdExecuteCommands
+    record = stream.barriers.record
+
+    def number(command) -> int:
+        return int(device.ffi.cast("uintptr_t", command))
+
+    def begun(command, info):
+        held[number(command)] = []
+        return begin(command, info)
 
     def recorded(command, mask, to):
-        current = stream.submissions.current
-        if current is not None and command == current.command:
-            found.append(f"barrier {mask}")
+        if to != TO_HOST:
+            held.setdefault(number(command), []).append(f"barrier {mask}")
         record(command, mask, to)
 
-    def ran(*args):
-        found.append("program")
-        run(*args)
+    def ran(command, *args):
+        held.setdefault(number(command), []).append("program")
+        run(command, *args)
+
+    def submitted(queue, count, info, fence):
+        for at in range(info.commandBufferCount):
+            found.extend(held.get(number(info.pCommandBuffers[at]), []))
+        return submit(queue, count, info, fence)
 
     monkeypatch.setattr(stream.barriers, "record", recorded)
+    monkeypatch.setattr(stream._vk, "vkBeginCommandBuffer", begun)
     monkeypatch.setattr(stream._vk, "vkCmdExecuteCommands", ran)
+    monkeypatch.setattr(stream._vk, "vkQueueSubmit", submitted)
     return found
 
 
@@ -214,6 +230,7 @@ def test_the_primary_command_buffer_waits_before_a_program(kernels, device, reco
         commands.clear()
         for step in steps:
             step()
+        device.synchronize()
         return commands[: len(commands) - commands[::-1].index("program")]
 
     def dispatch():
@@ -229,6 +246,24 @@ def test_the_primary_command_buffer_waits_before_a_program(kernels, device, reco
     assert before(replay, replay) == waits * 2
     assert before(replay, dispatch, replay) == [*waits, f"barrier {dispatched}", *waits]
     assert before(copy, replay) == [f"barrier {dispatched | copied}", "program"]
+
+
+def test_programs_alone_are_submitted_as_they_are(kernels, device, recording, monkeypatch):
+    """Nothing is recorded for a replay that has run like this before."""
+    recording, capture = recording
+    binding = recording.bind("a", capture)
+    source, target = (kernels.upload(device, np.ones(N, np.float32)) for _ in range(2))
+    for _ in range(2):
+        device.synchronize()
+        assert recording.replay(binding, (source, target))
+    device.synchronize()
+    for name in ("vkBeginCommandBuffer", "vkCmdExecuteCommands", "vkResetCommandPool"):
+        monkeypatch.setattr(device.stream._vk, name, None)
+    for _ in range(8):
+        assert recording.replay(binding, (source, target))
+    device.synchronize()
+    monkeypatch.undo()
+    np.testing.assert_array_equal(kernels.download(device, target, N), want(np.ones(N, np.float32), 5, 1.0))
 
 
 def test_in_order_with_other_commands(kernels, device, recording):

@@ -40,10 +40,10 @@ MIN_LAUNCHES = 2
 # Programs of one partition: shapes that run other kernels (an empty batch, say).
 MAX_RECORDINGS = 8
 # Addresses of inputs that a partition remembers: results take turns in a few places.
-_MAX_FAMILIAR = 64
+MAX_FAMILIAR = 64
 
 _data_ptr = torch.Tensor.data_ptr
-_reinterpret: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
+reinterpret: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
 
 _partitions: weakref.WeakSet[RecordedPartition] = weakref.WeakSet()
 
@@ -63,22 +63,25 @@ class Output:
 
 @dataclass(frozen=True)
 class Entry:
-    """How one key is replayed. new: the layouts of the new tensors, as ``Recording.outputs`` has them."""
+    """How one key is replayed. new: the layouts of the new tensors, as ``Recording.outputs`` has them, each with the
+    slots that it is made in. returns_arguments: whether any output is one or sees one."""
 
     recording: Recording
     binding: Binding
-    slots: tuple[OutputSlots, ...]
-    new: tuple[Layout, ...]
+    new: tuple[tuple[OutputSlots, Layout], ...]
     outputs: tuple[Output, ...]
+    returns_arguments: bool
 
 
 @dataclass(frozen=True)
 class Familiar:
     """Addresses of inputs that were replayed: nothing that is written overlaps, and none of the fixed ones has moved as
-    long as the recording has this program. moving: ``Recording.pick_moving`` of them."""
+    long as the recording has this program. addresses: they and those of constants. moving: ``Recording.pick_moving`` of
+    them."""
 
     entry: Entry
     program: Program | None
+    addresses: tuple[int, ...]
     moving: tuple[int, ...]
 
 
@@ -158,10 +161,10 @@ class RecordedPartition:
             if addresses is None:
                 addresses = tuple(map(_data_ptr, self._pick(args)))
             familiar = self._familiar.get(addresses)
-            if familiar is not None and familiar.entry.recording.program is familiar.program:
-                result = self._replay(familiar.entry, args, addresses + self._constants_at, familiar.moving)
+            if familiar is not None:
+                result = self.again(device, familiar, tuple, args)
                 if result is not None:
-                    self._note(device, args, result)
+                    args.clear()
                     return result
             key = tuple([_scalar(args[i]) for i in self._others]) if self._others else ()
             for _ in range(3):
@@ -177,26 +180,49 @@ class RecordedPartition:
                 if result is not None:
                     if not self._others:
                         self._remember(entry, addresses)
-                    self._note(device, args, result)
+                    self._note(device, tuple(args), result)
+                    args.clear()
                     return result
             return self.fn(args)
 
-    def knows(self, addresses: tuple[int, ...]) -> bool:
-        """Whether it has been called with tensors at these addresses, and they are not forgotten."""
-        return addresses in self._familiar
+    def familiar(self, addresses: tuple[int, ...]) -> Familiar | None:
+        """What is known of a call with tensors at these addresses, for `again`, if it has been replayed and is not
+        forgotten."""
+        return self._familiar.get(addresses)
 
-    def _note(self, device: TorchDevice, args: list[Any], result: tuple[Any, ...]) -> None:
-        """After a replay: tell who looks, and let go of the arguments."""
+    def again(
+        self,
+        device: TorchDevice,
+        familiar: Familiar,
+        take: Callable[[Sequence[Any]], tuple[Any, ...]],
+        args: Sequence[Any],
+    ) -> tuple[Any, ...] | None:
+        """A call whose arguments are ``take(args)``, tensors at these very addresses: nothing of it is looked at anew.
+
+        None, and nothing done, where it is no longer as it was: to be called as ever then.
+        """
+        stream, entry = device.stream, familiar.entry
+        if stream.captures.by_thread or stream.tracer is not None:
+            return None
+        with self._lock:
+            if device is not self._device or entry.recording.program is not familiar.program:
+                return None
+            passed = take(args) if entry.returns_arguments or device.replayed else ()
+            result = self._replay(entry, passed, familiar.addresses, familiar.moving)
+            if result is not None:
+                self._note(device, passed, result)
+            return result
+
+    def _note(self, device: TorchDevice, args: tuple[Any, ...], result: tuple[Any, ...]) -> None:
+        """After a replay: tell who looks."""
         if device.replayed and (seen := device.replayed.get(threading.get_ident())) is not None:
-            seen.append(Replayed(self, tuple(args), result))
-        args.clear()
+            seen.append(Replayed(self, args, result))
 
     def _remember(self, entry: Entry, addresses: tuple[int, ...]) -> None:
-        if len(self._familiar) >= _MAX_FAMILIAR:
+        if len(self._familiar) >= MAX_FAMILIAR:
             self._familiar.clear()
-        recording = entry.recording
-        moving = recording.pick_moving(addresses + self._constants_at)
-        self._familiar[addresses] = Familiar(entry, recording.program, moving)
+        recording, every = entry.recording, addresses + self._constants_at
+        self._familiar[addresses] = Familiar(entry, recording.program, every, recording.pick_moving(every))
 
     def _find(self, key: Any) -> Entry | None:
         """The entry of a key, unless its recording has let go of what was filled in for it."""
@@ -217,17 +243,16 @@ class RecordedPartition:
             self.refused = "a CPU tensor among its arguments"
 
     def _replay(
-        self, entry: Entry, args: list[Any], addresses: tuple[int, ...], moving: tuple[int, ...]
+        self, entry: Entry, args: Sequence[Any], addresses: tuple[int, ...], moving: tuple[int, ...]
     ) -> tuple[Any, ...] | None:
         """The results of a replay, None when the recording has to be bound anew."""
         slots: list[Slot] = []
         try:
-            for pool, layout in zip(entry.slots, entry.new, strict=True):
+            for pool, layout in entry.new:
                 slots.append(pool.take(layout.nbytes))
             if not entry.recording.replay(entry.binding, addresses, tuple([slot.address for slot in slots]), moving):
                 return None
-            lent = zip(entry.slots, slots, entry.new, strict=True)
-            new = [pool.lend(slot, layout) for pool, slot, layout in lent]
+            new = [pool.lend(slot, layout) for (pool, layout), slot in zip(entry.new, slots, strict=True)]
         finally:
             for slot in slots:
                 slot.taken = False
@@ -237,7 +262,7 @@ class RecordedPartition:
                 results.append(output.constant)
                 continue
             source = args[output.source] if output.source >= 0 else new[-1 - output.source]
-            results.append(source if output.view is None else _reinterpret(source, *output.view))
+            results.append(source if output.view is None else reinterpret(source, *output.view))
         return tuple(results)
 
     # Capturing.
@@ -256,8 +281,9 @@ class RecordedPartition:
             return None
         recording, slots = self._recording(device, capture, new, addresses)
         binding = recording.bind(key, capture)
-        layouts = tuple(capture.notes[r] for r in new)
-        entry = Entry(recording, binding, slots, layouts, outputs)
+        made_in = tuple((pool, capture.notes[r]) for pool, r in zip(slots, new, strict=True))
+        returned = any(output.source is not None and output.source >= 0 for output in outputs)
+        entry = Entry(recording, binding, made_in, outputs, returned)
         # What was bound to an earlier program of this recording is gone, and so is what its LRU dropped.
         self._entries = {k: e for k, e in self._entries.items() if e.recording.bindings.get(k) is e.binding}
         self._entries[key] = entry

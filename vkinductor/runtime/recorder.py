@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from vkinductor.runtime.barriers import TO_COMPUTE, TO_TRANSFER, Barriers
-from vkinductor.runtime.errors import VulkanError
+from vkinductor.runtime.barriers import TO_TRANSFER, Barriers
+from vkinductor.runtime.errors import VulkanError, check
 from vkinductor.runtime.hazards import HazardTracker, Ranges, ranges_overlap
 from vkinductor.runtime.replay.capture import Captures
 from vkinductor.runtime.replay.resources import SharedResources
@@ -22,6 +22,7 @@ from vkinductor.runtime.trace import CATEGORIES, COPY
 
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
+    from vkinductor.runtime.replay.program import Instance
     from vkinductor.runtime.trace import Tracer
 
 # A submit holds at most this much work, by device kind: (dispatches, bytes, FLOPs). Integrated GPUs are
@@ -128,12 +129,21 @@ class Recorder:
 
     def command(self) -> Any:
         """The command buffer being recorded, begun if need be; for `timestamps`, which holds the lock."""
-        return (self.submissions.current or self._begin()).command
+        return self._begin().command
+
+    def _open(self) -> Slot:
+        """The submission being put together, or a new one."""
+        if self.submissions.current is None:
+            self._bytes = self._flops = self._replayed = 0
+        return self.submissions.open()
 
     def _begin(self) -> Slot:
-        self._bound = None
-        self._bytes = self._flops = self._replayed = 0
-        return self.submissions.begin()
+        """The same, with its command buffer being recorded."""
+        slot = self._open()
+        if not slot.recording:
+            self._bound = None
+            self.submissions.begin()
+        return slot
 
     def _submit(self) -> None:
         if self.submissions.current is None:
@@ -141,35 +151,51 @@ class Recorder:
         self.submissions.submit()
         self._submit_at = min(self._submit_at * 2, self._max_dispatches)
 
-    def _run_program(self, command: Any, dispatches: int, entry: Entry, mask: int, begins: int = TO_COMPUTE) -> int:
-        """Run a recorded (secondary) command buffer with so many dispatches; the value its submission signals.
+    def _run_program(self, instance: Instance, number: int, dispatches: int, entry: Entry, mask: int) -> int:
+        """Run a recorded program's command buffer with so many dispatches; the value its submission signals.
 
-        mask: earlier accesses that its first commands, of the stage `begins`, wait for. That barrier stands before the
-        program, not at its beginning: there NVIDIA's driver (580.159, an H200) did not wait for dispatches and copies
-        of the primary command buffer.
+        mask: earlier accesses that its first commands wait for. That barrier stands before the program, in a primary
+        command buffer, not at the beginning of the program's secondary one: there NVIDIA's driver (580.159, an H200)
+        did not wait for dispatches and copies of the primary one.
 
-        Small programs share a submit as dispatches do: a submit costs the host as much as replaying one. Once there is
-        work for some time, a device that has none is not kept waiting.
+        That primary command buffer is one that was made before, unless one is being recorded: resetting, recording and
+        ending it took 22 us of the host beside 18 for the submit (the same driver, a processor of varying speed). Small
+        programs share a submit as dispatches do. Once there is work for some time, a device that has none is not kept
+        waiting.
         """
         slot = self.submissions.current
         most = self.program_dispatches or self._max_dispatches
         if slot is not None and self._recorded(slot) + dispatches > most:
             self._submit()
-            slot = None
-        if slot is None:
-            slot = self._begin()
-        if mask:
-            self.barriers.record(slot.command, mask, begins)
-            counters.barriers += 1
-        self._program[0] = command
-        self._vk.vkCmdExecuteCommands(slot.command, 1, self._program)
-        self._bound = None  # a program leaves nothing bound that can be relied on
+        slot = self._open()
+        if not slot.recording:
+            slot.made.append(self._primary(instance, number, mask))
+        else:
+            self._execute(slot.command, instance.commands[number], mask, instance.begins)
+            self._bound = None  # a program leaves nothing bound that can be relied on
+        counters.barriers += bool(mask)
         slot.journal.append(entry)
         self._replayed += dispatches - 1
         recorded = self._recorded(slot)
         if recorded >= self._submit_at or (recorded >= _FIRST_SUBMIT and self.submissions.starved()):
             self._submit()
         return slot.value
+
+    def _execute(self, primary: Any, secondary: Any, mask: int, begins: int) -> None:
+        if mask:
+            self.barriers.record(primary, mask, begins)
+        self._program[0] = secondary
+        self._vk.vkCmdExecuteCommands(primary, 1, self._program)
+
+    def _primary(self, instance: Instance, number: int, mask: int) -> Any:
+        """The primary command buffer that waits for `mask` and runs one of an instance's."""
+        primary = instance.primaries.get((number, mask))
+        if primary is None:
+            primary = self.shared.begin_primary()
+            self._execute(primary, instance.commands[number], mask, instance.begins)
+            check(self._vk.vkEndCommandBuffer(primary), "vkEndCommandBuffer")
+            instance.primaries[number, mask] = primary
+        return primary
 
     def _recorded(self, slot: Slot) -> int:
         """Dispatches and transfers of the submission being recorded."""
@@ -188,7 +214,7 @@ class Recorder:
 
     def _transfer(self, name: str, reads: Ranges, writes: Ranges) -> Any:
         """The command buffer for a transfer, after any barrier it needs."""
-        slot = self.submissions.current or self._begin()
+        slot = self._begin()
         mask = self._hazards.transfer(reads, writes)
         if mask:
             self.barriers.record(slot.command, mask, TO_TRANSFER)

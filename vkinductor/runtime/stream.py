@@ -100,7 +100,7 @@ class Stream(Recorder):
             if not pipeline.inline_args:
                 args = self._argument_block(args)
             slot = self.submissions.current
-            if slot is None:
+            if slot is None or not slot.recording:
                 slot = self._begin()
             command = slot.command
             mask = self._hazards.compute(reads, writes)
@@ -141,9 +141,9 @@ class Stream(Recorder):
         """Run a recorded program (see `replay.program`), which is filled in. The lock is held."""
         entry = (name, instance.reads, instance.writes)
         left, mask = dispatches, self._hazards.program()
-        for command in instance.commands:
+        for number in range(len(instance.commands)):
             here = min(left, self.program_dispatches or left)
-            instance.value = self._run_program(command, here, entry, mask, instance.begins)
+            instance.value = self._run_program(instance, number, here, entry, mask)
             left, mask = left - here, AFTER_PROGRAM
         counters.replays += 1
         counters.dispatches += dispatches

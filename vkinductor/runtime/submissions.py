@@ -35,23 +35,32 @@ SPIN_NS = {"discrete": 8_000_000, "integrated": 50_000}
 # Names of kernels in a message about a lost device.
 _NAMES_SHOWN = 24
 
+# Command buffers of a submission that there is room for from the start.
+_FEW_COMMANDS = 16
+
+_TRANSIENT, _SIMULTANEOUS_USE = 0x1, 0x4
+
 # (name of the kernel or transfer, its reads, its writes)
 Entry = tuple[str, Ranges, Ranges]
 
 
 class Slot:
-    """A command buffer with its own pool, the value its submission signals, and what it contains."""
+    """What one submission runs: command buffers made before, then `command`, with a pool of its own, if it is
+    `recording`. value: that the submission signals. journal: what they contain.
+    """
 
-    __slots__ = ("command", "journal", "pool", "value")
+    __slots__ = ("command", "journal", "made", "pool", "recording", "value")
 
     def __init__(self, pool: Any, command: Any) -> None:
         self.pool, self.command = pool, command
         self.value = 0
+        self.recording = False
+        self.made: list[Any] = []
         self.journal: list[Entry] = []
 
 
 class Submissions:
-    """Records into one slot at a time and submits it to the device's queue."""
+    """Fills one slot at a time and submits it to the device's queue."""
 
     def __init__(self, device: Device, barriers: Barriers) -> None:
         self._device = device
@@ -63,6 +72,7 @@ class Submissions:
         self._done = 0  # value known to be reached
         self._slots: list[Slot] = []
         self._at = 0
+        self._end: Slot | None = None
         self.spin_ns = SPIN_NS.get(device.info.kind, 0)
         self._prepare()
 
@@ -80,13 +90,13 @@ class Submissions:
         self._value = ffi.new("uint64_t *")
         self._begin_info = ffi.new("VkCommandBufferBeginInfo *")
         self._begin_info.sType, self._begin_info.flags = 42, 1  # one-time submit
-        self._commands = ffi.new("VkCommandBuffer[1]")
+        self._commands = ffi.new("VkCommandBuffer[]", _FEW_COMMANDS)
+        self._most_commands = _FEW_COMMANDS
         timeline = ffi.new("VkTimelineSemaphoreSubmitInfo *")
         timeline.sType = 1000207003
         timeline.signalSemaphoreValueCount, timeline.pSignalSemaphoreValues = 1, self._value
         submit = ffi.new("VkSubmitInfo *")
         submit.sType, submit.pNext = 4, timeline
-        submit.commandBufferCount, submit.pCommandBuffers = 1, self._commands
         submit.signalSemaphoreCount, submit.pSignalSemaphores = 1, self._semaphores
         self._timeline_info, self._submit_info = timeline, submit
         wait = ffi.new("VkSemaphoreWaitInfo *")
@@ -95,10 +105,10 @@ class Submissions:
         wait.semaphoreCount, wait.pSemaphores, wait.pValues = 1, self._semaphores, self._wait_value
         self._wait_info = wait
 
-    def _new_slot(self) -> Slot:
+    def _new_slot(self, flags: int = _TRANSIENT) -> Slot:
         ffi, vk, handle = self._ffi, self._vk, self._device.handle
         info = ffi.new("VkCommandPoolCreateInfo *")
-        info.sType, info.flags, info.queueFamilyIndex = 39, 1, self._device.queue_family  # transient
+        info.sType, info.flags, info.queueFamilyIndex = 39, flags, self._device.queue_family
         pool = ffi.new("VkCommandPool *")
         self._check(vk.vkCreateCommandPool(handle, info, ffi.NULL, pool), "vkCreateCommandPool")
         allocate = ffi.new("VkCommandBufferAllocateInfo *")
@@ -106,6 +116,17 @@ class Submissions:
         command = ffi.new("VkCommandBuffer *")
         self._check(vk.vkAllocateCommandBuffers(handle, allocate, command), "vkAllocateCommandBuffers")
         return Slot(pool[0], command[0])
+
+    def _to_host(self) -> Any:
+        """A command buffer that ends submissions of which nothing is recorded: see `submit`. Made once."""
+        if self._end is None:
+            self._end = self._new_slot(0)
+            info = self._ffi.new("VkCommandBufferBeginInfo *")
+            info.sType, info.flags = 42, _SIMULTANEOUS_USE
+            self._check(self._vk.vkBeginCommandBuffer(self._end.command, info), "vkBeginCommandBuffer")
+            self._barriers.record(self._end.command, ALL_SOURCES, TO_HOST)
+            self._check(self._vk.vkEndCommandBuffer(self._end.command), "vkEndCommandBuffer")
+        return self._end.command
 
     def next_value(self) -> int:
         """The value that the submission being recorded, or the next one, will signal."""
@@ -121,14 +142,19 @@ class Submissions:
             self._done = self._counter[0]
         return self._done
 
+    def open(self) -> Slot:
+        """The slot being filled; takes one (and waits for its last use) when there is none."""
+        if self.current is None:
+            self.current = self._next_slot()
+        return self.current
+
     def begin(self) -> Slot:
-        """The slot being recorded; starts one (and waits for its last use) when there is none."""
-        if self.current is not None:
-            return self.current
-        slot = self._next_slot()
-        self._check(self._vk.vkResetCommandPool(self._device.handle, slot.pool, 0), "vkResetCommandPool")
-        self._check(self._vk.vkBeginCommandBuffer(slot.command, self._begin_info), "vkBeginCommandBuffer")
-        self.current = slot
+        """The same, with its command buffer being recorded."""
+        slot = self.open()
+        if not slot.recording:
+            self._check(self._vk.vkResetCommandPool(self._device.handle, slot.pool, 0), "vkResetCommandPool")
+            self._check(self._vk.vkBeginCommandBuffer(slot.command, self._begin_info), "vkBeginCommandBuffer")
+            slot.recording = True
         return slot
 
     def _next_slot(self) -> Slot:
@@ -142,7 +168,7 @@ class Submissions:
             slot = self._slots[self._at]
             self.wait(slot.value)
         self._at = (self._at + 1) % SLOTS
-        slot.journal = []
+        slot.journal, slot.made = [], []
         slot.value = self.next_value()
         return slot
 
@@ -156,10 +182,20 @@ class Submissions:
         if slot is None:
             return
         self.current = None
+        commands = slot.made
         # The host may read what this wrote once it has waited: needed for mapped memory and downloads.
-        self._barriers.record(slot.command, ALL_SOURCES, TO_HOST)
-        self._check(self._vk.vkEndCommandBuffer(slot.command), "vkEndCommandBuffer")
-        self._commands[0] = slot.command
+        if slot.recording:
+            slot.recording = False
+            self._barriers.record(slot.command, ALL_SOURCES, TO_HOST)
+            self._check(self._vk.vkEndCommandBuffer(slot.command), "vkEndCommandBuffer")
+            commands.append(slot.command)
+        else:
+            commands.append(self._to_host())
+        count = len(commands)
+        if count > self._most_commands:
+            self._commands, self._most_commands = self._ffi.new("VkCommandBuffer[]", count), count
+        self._commands[0:count] = commands
+        self._submit_info.commandBufferCount, self._submit_info.pCommandBuffers = count, self._commands
         self._value[0] = slot.value
         self.submitted = slot.value
         self._check(self._vk.vkQueueSubmit(self._device.queue, 1, self._submit_info, self._ffi.NULL), "vkQueueSubmit")
@@ -221,7 +257,8 @@ class Submissions:
     def close(self) -> None:
         """Destroy pools and semaphore; the device must be idle or lost."""
         ffi, handle = self._ffi, self._device.handle
-        for slot in self._slots:
+        for slot in [*self._slots, *([self._end] if self._end else [])]:
             self._vk.vkDestroyCommandPool(handle, slot.pool, ffi.NULL)
         self._slots.clear()
+        self._end = None
         self._vk.vkDestroySemaphore(handle, self._semaphore, ffi.NULL)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _STAGE_COMPUTE = 0x20
 _BIND_COMPUTE = 1
-_SIMULTANEOUS_USE = 0x4
 
 _GROUPS = struct.Struct("<III")
 
@@ -54,7 +53,8 @@ class Step:
 @dataclass
 class Instance:
     """Recorded command buffers (one but where a watchdog bites) and their argument memory. `value`: of the latest
-    submission that runs them. `begins`: the stage of their first commands, as a barrier has it.
+    submission that runs them. `begins`: the stage of their first commands, as a barrier has it. `primaries`: primary
+    command buffers that run one of them after a barrier, by its position and what the barrier waits for.
 
     `bound` and `addresses`, those that vary, say for what its memory is filled in; `reads`, `writes`: the ranges behind
     that.
@@ -69,6 +69,7 @@ class Instance:
     reads: list[tuple[int, int]] = field(default_factory=list)
     writes: list[tuple[int, int]] = field(default_factory=list)
     begins: int = TO_COMPUTE
+    primaries: dict[tuple[int, int], Any] = field(default_factory=dict)
 
 
 class Program:
@@ -133,15 +134,7 @@ class Program:
 
     def begin(self) -> Any:
         """A command buffer that is being recorded, for any number of submissions at a time."""
-        device = self._device
-        ffi, vk = device.ffi, device.vk
-        command = device.stream.shared.command_buffer()
-        begin = ffi.new("VkCommandBufferBeginInfo *")
-        inheritance = ffi.new("VkCommandBufferInheritanceInfo *")
-        inheritance.sType = 41
-        begin.sType, begin.flags, begin.pInheritanceInfo = 42, _SIMULTANEOUS_USE, inheritance
-        check(vk.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
-        return command
+        return self._device.stream.shared.begin_secondary()
 
     def bind(self, command: Any, pipeline: Pipeline) -> None:
         """Record that what follows runs `pipeline`."""
@@ -183,7 +176,8 @@ class Program:
         retired = self._device.stream.shared.retired
         while self._instances:
             _, instance = self._instances.popitem()
-            retired.append((instance.value, instance.commands, instance.arguments))
+            commands = (*instance.primaries.values(), *instance.commands)
+            retired.append((instance.value, commands, instance.arguments))
 
 
 def pack_groups(groups: tuple[int, int, int]) -> bytes:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 20
 _FIRST_SCRATCH = 1 << 20
+_SIMULTANEOUS_USE = 0x4
 
 
 class Arguments(NamedTuple):
@@ -41,8 +42,17 @@ class SharedResources:
         self.scratch_address = 0
         self.scratch_bytes = 0
 
-    def command_buffer(self) -> Any:
-        """A new secondary command buffer."""
+    def begin_secondary(self) -> Any:
+        """A new secondary command buffer that is being recorded, for any number of submissions at a time."""
+        inheritance = self._device.ffi.new("VkCommandBufferInheritanceInfo *")
+        inheritance.sType = 41
+        return self._begin(1, inheritance)
+
+    def begin_primary(self) -> Any:
+        """The same of a primary one."""
+        return self._begin(0, self._device.ffi.NULL)
+
+    def _begin(self, level: int, inheritance: Any) -> Any:
         device = self._device
         ffi, vk = device.ffi, device.vk
         if self._pool is None:
@@ -52,9 +62,12 @@ class SharedResources:
             check(vk.vkCreateCommandPool(device.handle, info, ffi.NULL, pool), "vkCreateCommandPool")
             self._pool = pool[0]
         allocate = ffi.new("VkCommandBufferAllocateInfo *")
-        allocate.sType, allocate.commandPool, allocate.level, allocate.commandBufferCount = 40, self._pool, 1, 1
+        allocate.sType, allocate.commandPool, allocate.level, allocate.commandBufferCount = 40, self._pool, level, 1
         command = ffi.new("VkCommandBuffer *")
         check(vk.vkAllocateCommandBuffers(device.handle, allocate, command), "vkAllocateCommandBuffers")
+        begin = ffi.new("VkCommandBufferBeginInfo *")
+        begin.sType, begin.flags, begin.pInheritanceInfo = 42, _SIMULTANEOUS_USE, inheritance
+        check(vk.vkBeginCommandBuffer(command[0], begin), "vkBeginCommandBuffer")
         return command[0]
 
     def arguments(self, nbytes: int) -> Arguments:
