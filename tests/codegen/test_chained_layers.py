@@ -13,7 +13,9 @@ import vkinductor
 from vkinductor.codegen import heuristics, recording
 from vkinductor.codegen.attention.step_tiles import StepTile
 from vkinductor.codegen.fused import tiles
+from vkinductor.codegen.gemm import skinny
 from vkinductor.codegen.gemm.choose import forced
+from vkinductor.codegen.gemm.problem import Problem
 from vkinductor.codegen.gemm.skinny import GemvTile, whole_rows
 from vkinductor.device.attention_step import attention_step
 from vkinductor.device.fused_linear import DENSE
@@ -119,11 +121,23 @@ def test_rows_lie_in_a_part_of_a_subgroup(chunks, split):
     assert whole_rows(chunks) == split
 
 
-def test_small_models_get_few_workgroups_where_dispatches_wait():
-    """norm, q, k and v of SmolLM2-135M on an H200: 60 workgroups instead of 480."""
+def test_workgroups_are_few_where_dispatches_wait():
+    """norm, q, k and v of SmolLM2-135M on an H200: 60 workgroups instead of 480. llama-1.1B's gates and down, 46 and 23
+    MB: two a multiprocessor that take tiles in turns; llama3-8B's gates as ever."""
     info = cards.card()
+
+    def tile(sizes, chunks, gated=False):
+        return tiles.tile_of(info, 1, sizes, chunks, gated, True)
+
+    def gemv(n, k):
+        return skinny.candidates(info, Problem(1, 1, n, k, torch.float16, b_contiguous="k", a_width=8, b_width=8))[0]
+
+    assert tile((576, 192, 192), 72).lanes == 128
     with heuristics.override(form="chained"):
-        assert tiles.tile_of(info, 1, (576, 192, 192), 72, False, True) == tiles.FusedTile(
-            128, 8, 1, 9, flat=True, own=True, direct=True
-        )
-    assert tiles.tile_of(info, 1, (576, 192, 192), 72, False, True).lanes == 128
+        one, several = {"flat": True, "own": True, "direct": True}, {"flat": True, "own": True, "turns": 264}
+        assert tile((576, 192, 192), 72) == tiles.FusedTile(128, 8, 1, 9, **one)
+        assert gemv(576, 1536) == GemvTile(128, 16, 1, 12, **one)
+        assert tile((5632, 5632), 256, True) == tiles.FusedTile(256, 64, 2, 4, **several)
+        assert tile((2048, 256, 256), 256) == tiles.FusedTile(256, 32, 1, 8, direct=True, **several)
+        assert gemv(2048, 5632) == GemvTile(256, 128, 2, 6, **several)
+        assert tile((14336, 14336), 512, True).turns == 0

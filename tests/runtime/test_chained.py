@@ -155,6 +155,20 @@ def test_what_depends_on_nothing_new_waits_as_the_one_before():
     assert order(B, E, E, E, masks="0011") == [(0, True, 0), (0, True, 0), (20, True, 0), (30, True, 40)]
 
 
+def test_a_step_of_unknown_size_lies_between_two_barriers():
+    steps = [Step(None, b"", 0, (10, 1, 1), 0, ((0, 4),), ()) for _ in range(6)]  # type: ignore[arg-type]
+    steps[2] = dataclasses.replace(steps[2], groups=None)
+    made = places(steps, [0, 1, 1, 0, 1, 1])
+    assert [(p.manner, p.expected, p.counted) for p in made] == [
+        (B, 0, True), (W, 10, True), (B, 0, False), (B, 0, False), (B, 0, True), (W, 30, True),
+    ]  # fmt: skip
+
+
+def test_few_workgroups_may_read_much():
+    steps = [Step(None, b"", 0, (n, 1, 1), 0, ((0, 1 << 30),), (), early=True) for n in (1, 16, 17)]  # type: ignore[arg-type]
+    assert [p.manner for p in places(steps, [0, 1, 1], units=4)] == [B, E, B]
+
+
 def test_nothing_waits_where_all_have_barriers():
     assert order(B, B, B) == [(0, False, 0)] * 3
 
@@ -187,13 +201,6 @@ def test_a_text_of_another_kind_is_refused(kernels):
 
 
 # What is refused, and where it is the default.
-
-
-def test_workgroups_counted_on_the_device_are_refused(kernels, device, memory):
-    steps = steps_of(kernels, device, memory[2])
-    steps[1] = dataclasses.replace(steps[1], groups=None)
-    with pytest.raises(NotChained, match="number of workgroups varies"):
-        ChainedProgram(device, steps, 16, 4)
 
 
 def test_programs_that_a_watchdog_cuts_are_refused(kernels, device, memory, monkeypatch):

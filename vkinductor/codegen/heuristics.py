@@ -157,12 +157,35 @@ def program_workgroup(info: DeviceInfo) -> int | None:
 def dispatches_wait(info: DeviceInfo) -> bool:
     """Whether the dispatches of a graph are to wait for each other without barriers (option ``chained``): workgroups of
     the next one are there before the last one has ended, and each has to be counted."""
-    from vkinductor.runtime.replay.chained import by_default
+    from vkinductor.runtime.replay.chained import FEWEST_STEPS, by_default
 
     from .compat import setting
 
+    if setting("persistent"):
+        return False
     form = _overrides.get().get("form", setting("chained"))
-    return form == "chained" or (form == "auto" and by_default(info))
+    return form == "chained" or (form == "auto" and by_default(info) and _products() >= FEWEST_STEPS)
+
+
+def _products() -> int:
+    """Linear layers and other matrix products of the graph being lowered."""
+    from torch._inductor.virtualized import V
+
+    graph = getattr(V.graph, "graph", None)
+    if graph is None:
+        return 0
+    return sum(node.op == "call_function" and getattr(node.target, "_opname", "") in _PRODUCTS for node in graph.nodes)
+
+
+_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "fused_linear", "linear_argmax", "quantized_linear"))
+
+# Multiprocessors of the device on which layouts were measured.
+H200_UNITS = 132
+
+
+def compute_units(info: DeviceInfo) -> int:
+    """Workgroups that run at a time: Vulkan does not tell how many a device has, a class of devices has about these."""
+    return {"discrete": H200_UNITS, "integrated": 16}.get(info.kind, 32)
 
 
 def device_reads_dominate() -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import heuristics
-from ..gemm.skinny import whole_rows
+from ..gemm.skinny import MOST_CHUNKS, whole_rows
 from ..quantized.gemv import QuantizedTile
 
 # Rows of x that share a read of the weights, and sums that an invocation keeps in registers.
@@ -94,9 +94,17 @@ def _latency_tile(info: DeviceInfo, n: int, chunks: int, gated: bool) -> FusedTi
         return None
     # Whole rows of weights are on their way at once, two a workgroup: norm, q, k and v of 960 x 576 0.7 us less than in
     # two passes, 2 x 1536 x 576 0.4 less.
-    few = n * (2 if gated else 1) * chunks <= _FEW_CHUNKS and chunks > 32
-    if few and heuristics.dispatches_wait(info) and (split := whole_rows(chunks)) is not None:
-        return FusedTile(128, *split, flat=True, own=True, direct=True)
+    every = n * (2 if gated else 1) * chunks
+    few = every <= _FEW_CHUNKS and chunks > 32
+    if heuristics.dispatches_wait(info) and chunks > 32 and (few or (n < 16384 and every <= MOST_CHUNKS)):
+        turns = 2 * heuristics.compute_units(info)
+        split = whole_rows(chunks)
+        if split is not None and (few or not gated):
+            return FusedTile(128 if few else 256, *split, flat=True, own=True, direct=True, turns=0 if few else turns)
+        # 2 x 5632 x 2048: two rows of each, four loads of every lane.
+        lanes = max(32, 1 << (-(-chunks // 4) - 1).bit_length())
+        if not few and lanes <= 256:
+            return FusedTile(256, lanes, 2 if gated else 1, -(-chunks // lanes), flat=True, own=True, turns=turns)
     lanes = 128
     loads = -(-chunks // lanes)
     if few and loads <= 4:

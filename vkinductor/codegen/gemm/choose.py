@@ -17,6 +17,8 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 from vkinductor.runtime.errors import UnsupportedError
 
 from .. import loop_limit
+from ..heuristics import H200_UNITS as _MEASURED_UNITS
+from ..heuristics import compute_units as compute_units
 from . import broadcast, integer, skinny, stream, waiting
 from .cooperative import WORKGROUP, CooperativeTile, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem
@@ -163,13 +165,6 @@ def streams(info: DeviceInfo, problem: Problem, tile: Tile) -> tuple[int, ...]:
     return tuple(s for s in dict.fromkeys((units, even)) if 0 < s <= most)
 
 
-def compute_units(info: DeviceInfo) -> int:
-    """Workgroups that run at a time: Vulkan does not tell how many a device has, a class of devices has about these."""
-    return {"discrete": _MEASURED_UNITS, "integrated": 16}.get(info.kind, 32)
-
-
-# The device on which tiles were measured: an H200.
-_MEASURED_UNITS = 132
 # The least part of a wave that a product takes, what a launch costs, and what cutting the sum does: one launch more
 # behind a barrier, over which nothing overlaps.
 _LEAST_WAVES = 0.5

@@ -32,6 +32,8 @@ _MOST_WORDS = 128
 _FEW_CHUNKS = 1 << 18
 # Of a row whose loads are all on their way at once.
 _MOST_LOADS = 12
+# Of weights that are read by workgroups which wait for others, 67 MB: what takes longer than that needs no such care.
+MOST_CHUNKS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -244,16 +246,31 @@ def _rows(info: DeviceInfo, problem: Problem, view: Skinny) -> GemvTile:
         rows //= 2
     if view.m == 1 and info.kind != "cpu":
         own = GemvTile(threads, lanes, rows, loads, own=True)
+        waiting = _waiting(info, problem.batch * view.n, chunks)
+        if waiting is not None and waiting.fits(info, problem):
+            return waiting
         few = problem.batch * view.n * chunks <= _FEW_CHUNKS and 32 < chunks <= 512
         if not few or heuristics.program_workgroup(info) is not None:
             return own
         # In the chain of a small model's dispatches, each row on its way as a whole: 576 x 576 0.6 us less than in two
         # passes of 32 lanes, 576 x 1536 0.4 less than in two of 64 (H200, with a residual that is read early).
         whole = GemvTile(256, 128, 1, -(-chunks // 128), flat=True, own=True)
-        if heuristics.dispatches_wait(info) and (split := whole_rows(chunks)) is not None:
-            whole = GemvTile(128, *split, flat=True, own=True, direct=True)
         return whole if whole.fits(info, problem) else own
     return GemvTile(threads, lanes, rows, loads)
+
+
+def _waiting(info: DeviceInfo, n: int, chunks: int) -> GemvTile | None:
+    """The tile for ``n`` rows of so many chunks where dispatches wait for each other, None where they do not or that is
+    too much: all workgroups are resident, and those of many rows take them in turns."""
+    if chunks <= 32 or n * chunks > MOST_CHUNKS or not heuristics.dispatches_wait(info):
+        return None
+    few, turns = n * chunks <= _FEW_CHUNKS, 2 * heuristics.compute_units(info)
+    split = whole_rows(chunks)
+    if split is not None:
+        return GemvTile(128 if few else 256, *split, flat=True, own=True, direct=True, turns=0 if few else turns)
+    # 2048 x 5632: two rows a team, six loads of every lane.
+    lanes = next((lanes for lanes in (128, 256) if -(-chunks // lanes) <= 8), None)
+    return None if lanes is None or few else GemvTile(256, lanes, 2, -(-chunks // lanes), True, True, turns=turns)
 
 
 def whole_rows(chunks: int) -> tuple[int, int, int] | None:

@@ -47,10 +47,11 @@ _CONTROL_BYTES = 256
 FAILED = 1 << 31
 # Polls before that: about a second on a GPU.
 _POLLS = 1 << 21
-# Bytes that a step reads from which on it waits at a barrier: it waits for memory then, not for the others, and each of
-# its many workgroups would ask and count. llama-1.1B with q, k, v, gates and down (10 to 46 MB) chained took 1027 us or
-# more instead of 922, with attention and its linear layer (8 MB) alone 900 (H200).
-MOST_BYTES = 10_000_000
+# Bytes that a step reads from which on it waits at a barrier, unless it has so few workgroups for each compute unit that
+# all are resident: each of many would ask and count. llama-1.1B, a workgroup for each two or four rows of weights: 912 us
+# with barriers, 1436 with all chained, 900 with attention and its linear layer (8 MB) alone; workgroups that take such
+# tiles in turns, two a unit: 792 with all (H200).
+MOST_BYTES, RESIDENT = 10_000_000, 4
 
 # Where it is the default: steps, and workgroups of one for each compute unit. Where dispatches are long, or few, what
 # lies between them does not matter.
@@ -130,9 +131,12 @@ def by_default(info: DeviceInfo) -> bool:
 AT_BARRIER, AT_BEGINNING, WHERE_READY = range(3)
 
 
-def manner(step: Step) -> int:
-    """How ``step`` waits where it has to: what it reads early goes into registers, of which there are few."""
-    if sum(nbytes for _, nbytes in step.reads) > MOST_BYTES:
+def manner(step: Step, units: int) -> int:
+    """How ``step`` waits where it has to, on a device of so many compute units."""
+    if step.groups is None:
+        return AT_BARRIER
+    resident = step.early and _workgroups(step) <= RESIDENT * units
+    if sum(nbytes for _, nbytes in step.reads) > MOST_BYTES and not resident:
         return AT_BARRIER
     return WHERE_READY if step.early else AT_BEGINNING
 
@@ -152,13 +156,16 @@ class _Place:
         return self.counted or self.expected > 0
 
 
-def places(steps: Sequence[Step], masks: Sequence[int]) -> list[_Place]:
+def places(steps: Sequence[Step], masks: Sequence[int], units: int = 1) -> list[_Place]:
     """The chain of ``steps``: those with a mask wait for all before them. Between two barriers each step counts that
-    another one waits for, and each that waits."""
-    chain = [
-        _Place(manner(step) if mask and number else AT_BARRIER)
-        for number, (step, mask) in enumerate(zip(steps, masks, strict=True))
-    ]
+    another one waits for, and each that waits. What has its workgroups counted on the device (a size that varies) lies
+    between two barriers."""
+    chain = []
+    unknown = False
+    for number, (step, mask) in enumerate(zip(steps, masks, strict=True)):
+        how = manner(step, units) if mask and number and not unknown else AT_BARRIER
+        chain.append(_Place(how))
+        unknown = step.groups is None or (unknown and not mask)
     waits = [place.manner != AT_BARRIER for place in chain]
     begin = 0
     for number in range(len(steps) + 1):
@@ -184,8 +191,8 @@ class ChainedProgram(Program):
     """`Program` with kernels that wait for each other instead of barriers, but for those that read much.
 
     Raises:
-        NotChained: a step's workgroups are counted on the device, a watchdog cuts programs, the device has no memory
-            model for it, or it does not begin dispatches in order.
+        NotChained: a watchdog cuts programs, the device has no memory model for it, or it does not begin dispatches in
+            order.
     """
 
     def __init__(self, device: Device, steps: Sequence[Step], argument_bytes: int, units: int) -> None:
@@ -195,13 +202,13 @@ class ChainedProgram(Program):
             raise NotChained("the device has no memory model that orders what workgroups of two dispatches hand on")
         if limit := device.stream.program_dispatches:
             raise NotChained(f"a watchdog allows {limit} dispatches at a time")
-        if any(step.groups is None for step in steps):
-            raise NotChained("a number of workgroups varies")
         if sum(map(_workgroups, steps)) >= FAILED:
             raise NotChained("there are more workgroups than one word counts")
         if device.info.kind != "cpu" and not _begins_in_order(device, units):
             raise NotChained("the device does not begin dispatches in order")
-        self._places = places(steps, self._masks)
+        # Dispatches of which it is not known how many workgroups they have wait, whatever they read.
+        self._masks = [AFTER_PROGRAM if s.groups is None else m for s, m in zip(steps, self._masks, strict=True)]
+        self._places = places(steps, self._masks, units)
         self._pipelines: list[Pipeline] = []
         at = (argument_bytes + _ALIGNMENT - 1) & -_ALIGNMENT
         self._fixed_at: list[int | None] = []  # of arguments that do not fit into push constants any more
@@ -261,8 +268,10 @@ class ChainedProgram(Program):
                 bound = pipeline
             if pushed:
                 self.push(command, pipeline, pushed)
-            assert step.groups is not None
-            device.vk.vkCmdDispatch(command, *step.groups)
+            if step.groups is not None:
+                device.vk.vkCmdDispatch(command, *step.groups)
+            else:
+                device.vk.vkCmdDispatchIndirect(command, arguments.block.buffer, arguments.offset + step.groups_at)
         check(device.vk.vkEndCommandBuffer(command), "vkEndCommandBuffer")
         counters.recordings += 1
         return Instance((command,), arguments, view)
