@@ -13,7 +13,7 @@ import vkinductor
 from vkinductor.codegen import heuristics, recording
 from vkinductor.codegen.attention.step_tiles import StepTile
 from vkinductor.codegen.fused import tiles
-from vkinductor.codegen.gemm import skinny
+from vkinductor.codegen.gemm import problem, skinny
 from vkinductor.codegen.gemm.choose import forced
 from vkinductor.codegen.gemm.problem import Problem
 from vkinductor.codegen.gemm.skinny import GemvTile, whole_rows
@@ -141,3 +141,32 @@ def test_workgroups_are_few_where_dispatches_wait():
         assert tile((2048, 256, 256), 256) == tiles.FusedTile(256, 32, 1, 8, direct=True, **several)
         assert gemv(2048, 5632) == GemvTile(256, 128, 2, 6, **several)
         assert tile((14336, 14336), 512, True).turns == 0
+
+
+def test_a_graph_says_how_many_products_it_has(monkeypatch):
+    """Only dispatches of many wait for each other where nothing else is asked for."""
+    seen, waits = [], problem._waits
+
+    def asked() -> bool:
+        seen.append(heuristics._products())
+        return waits()
+
+    monkeypatch.setattr(problem, "_waits", asked)
+    weights = [torch.ones(64, 64).to("vulkan") for _ in range(5)]
+
+    def chain(x):
+        for weight in weights:
+            x = F.linear(x, weight).relu()
+        return x
+
+    torch._dynamo.reset()
+    torch.compile(chain, backend="vulkan")(torch.ones(1, 64).to("vulkan"))
+    assert set(seen) == {5}
+
+
+def test_it_is_for_many_products_on_nvidias_cards(monkeypatch):
+    card = cards.card(vendor_id=0x10DE)
+    for products, waits in ((7, False), (8, True)):
+        monkeypatch.setattr(heuristics, "_products", lambda products=products: products)
+        assert heuristics.dispatches_wait(card) == waits
+    assert not heuristics.dispatches_wait(cards.card(vendor_id=0x1002))

@@ -171,10 +171,13 @@ def _products() -> int:
     """Linear layers and other matrix products of the graph being lowered."""
     from torch._inductor.virtualized import V
 
-    graph = getattr(V.graph, "graph", None)
-    if graph is None:
+    graph: Any = V.graph
+    if not hasattr(graph, "module"):  # none is
         return 0
-    return sum(node.op == "call_function" and getattr(node.target, "_opname", "") in _PRODUCTS for node in graph.nodes)
+    if not hasattr(graph, "vkinductor_products"):
+        names = (getattr(node.target, "_opname", "") for node in graph.module.graph.nodes)
+        graph.vkinductor_products = sum(name in _PRODUCTS for name in names)
+    return int(graph.vkinductor_products)
 
 
 _PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "fused_linear", "linear_argmax", "quantized_linear"))

@@ -47,10 +47,10 @@ _CONTROL_BYTES = 256
 FAILED = 1 << 31
 # Polls before that: about a second on a GPU.
 _POLLS = 1 << 21
-# Bytes that a step reads from which on it waits at a barrier, unless it has so few workgroups for each compute unit that
-# all are resident: each of many would ask and count. llama-1.1B, a workgroup for each two or four rows of weights: 912 us
-# with barriers, 1436 with all chained, 900 with attention and its linear layer (8 MB) alone; workgroups that take such
-# tiles in turns, two a unit: 792 with all (H200).
+# Bytes that a step reads from which on it waits at a barrier, unless it has so few workgroups for each compute unit
+# that all are resident: each of many would ask and count. llama-1.1B, a workgroup for each two or four rows of weights:
+# 912 us with barriers, 1436 with all chained, 900 with attention and its linear layer (8 MB) alone; workgroups that
+# take such tiles in turns, two a unit: 792 with all (H200).
 MOST_BYTES, RESIDENT = 10_000_000, 4
 
 # Where it is the default: steps, and workgroups of one for each compute unit. Where dispatches are long, or few, what
