@@ -214,9 +214,10 @@ def _gradient_bound(dtype: torch.dtype, kind: str) -> Callable[..., Any]:
     """By the sizes of what is summed: weights times what their gradients are differences of. Every sum is in float32.
 
     In half precision four things are rounded beside the results, each once and to nearest: weights as operands of
-    matrices, for the result and for v's gradient; gradients of scores, p (g v - d), for those of q and k; and the result
-    before d = sum(g o) is taken of it, which by its own weights was off already. A row's d is the same for all its keys.
-    Roundings are independent: what they add up to goes by the root of the sum of squares, over a group's heads as well.
+    matrices, for the result and for v's gradient; gradients of scores, p (g v - d), for those of q and k; and the
+    result before d = sum(g o) is taken of it, which by its own weights was off already. A row's d is the same for all
+    its keys. Roundings are independent: what they add up to goes by the root of the sum of squares, over the heads of
+    a group as well.
     """
 
     def allowed(wide: Sequence[Any], wants: list[torch.Tensor]) -> list[Any]:
