@@ -10,6 +10,7 @@ from compiled import compiled, on_device
 import vkinductor
 from vkinductor.codegen.attention.tiles import BACKWARD_TILES
 from vkinductor.device import attention
+from vkinductor.templates import render_text
 
 TEMPLATES = pytest.mark.parametrize("forced", [{}, {"attention_workgroup_backward": EMULATED}], ids=["fma", "matrices"])
 
@@ -42,6 +43,28 @@ def test_each_tile(tile, dtype):
     assert len(BACKWARD_TILES) == 4
     with whole(attention_tile=tile):
         check_gradients(causal, *(heads(1, 2, 70, w, dtype=dtype) for w in (24, 24, 12)))
+
+
+def test_bfloat16_is_rounded_to_nearest():
+    """Of 48 weights of a third each that were cut to 8 bits the sum is 15.94."""
+    q, k, v = (torch.zeros(1, n, length, 16, dtype=torch.bfloat16) for n, length in ((3, 16), (1, 3), (1, 3)))
+    with whole(attention_workgroup_backward=EMULATED):
+        leaves = [x.requires_grad_() for x in on_device([q, k, v])]
+        out = compiled(lambda *x: sdpa(*x).contiguous())(*leaves)
+        gradient = torch.autograd.grad(out, leaves[2], torch.ones_like(out))[0]
+    assert gradient.unique().tolist() == [16.0]
+
+
+@pytest.mark.parametrize("element", ["bfloat16_t", "float16_t"])
+def test_drivers_convert_what_is_rounded(element):
+    """NVIDIA's (580) cuts bits off where it converts to bfloat16."""
+    text = '{% import "attention_matrices.jinja" as t %}{{ t.operand(false, "A", "P", 16, 16, element) }}'
+    text += '{{ t.store(false, "X", 16, 16, "x", "layout_x", (), (), "0", 0, element) }}'
+    text = render_text(text, "{}", element=element)
+    rounds = element == "bfloat16_t"
+    assert ("coopMatPerElementNV(Anear, P, attention_operand)" in text) == rounds
+    assert ("gl_MatrixUseA>(Anear)" in text) == rounds
+    assert (0 <= text.find("coopMatPerElementNV(X, X, attention_result)") < text.find("coopMatStore")) == rounds
 
 
 def test_kernels_and_bits():

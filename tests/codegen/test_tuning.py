@@ -28,6 +28,7 @@ from vkinductor.codegen.tuning.tuner import NothingWorksError, tune
 from vkinductor.codegen.tuning.workspace import Runner
 from vkinductor.device.registry import registry
 from vkinductor.runtime.errors import DeviceLostError
+from vkinductor.runtime.replay.capture import Capture
 
 SMALL = DirectTile(tm=1, tn=1, blocks=16)
 MIDDLE = DirectTile(tm=2, tn=2, blocks=16)
@@ -182,6 +183,25 @@ def test_a_candidate_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None
         found = tune(GEMM, problem_of(1, 40, 33, 128, torch.float16), seconds=20)
     assert found is not None
     assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
+
+
+def test_a_candidate_with_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a constant of its graph. What cannot be timed is not replaced where it is the heuristic's choice."""
+    monkeypatch.setattr(choose, "estimate", lambda info, problem, tile: 1.0)
+    plain = RegisterTile(16, 32, 8, 4, 4)
+    tile = dataclasses.replace(plain, streams=5)
+    problem = problem_of(1, 40, 70, 64, torch.float32)
+    with offering(tile, plain):
+        found = tune(GEMM, problem, seconds=20)
+        assert found is not None
+        assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
+        monkeypatch.setattr(Capture, "keep", lambda self, address, nbytes: None)
+        with pytest.raises(NothingWorksError, match=r"streams=5 .* cannot be timed"):
+            tune(GEMM, problem, seconds=20)
+    with offering(plain, tile), told() as warned:
+        found = tune(GEMM, problem, seconds=20)
+    assert found is not None
+    assert (found.choice, len(warned)) == (GEMM.label(plain), 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.float64], ids=str)

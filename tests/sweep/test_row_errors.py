@@ -92,7 +92,7 @@ def test_sums_in_half_precision_do_not_pass(formula):
 @pytest.mark.parametrize("mask", ["none", "causal", "bool"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_attention(dtype, mask):
-    """Weights and gradients of scores may be rounded once, as operands of matrices; sums may not."""
+    """Weights and gradients of scores may be rounded once, as operands of matrices; sums may not, nor bits be cut."""
     choice = {"kernel": "fma 0", "dtype": dtype, "widths": "20 and 9", "share": "3", "mask": mask, "layout": "rows"}
     own = program("attention, gradients", **choice, sizes="fixed")
     operands = drawn(own, queries=100, keys=70)
@@ -115,5 +115,12 @@ def test_attention(dtype, mask):
     if dtype == "float32":
         assert own.judge(operands, [results[0], results[1] * 1.001, *results[2:]]) > 10
         return
+    zeros = -int(torch.finfo(kind).eps / torch.finfo(torch.float32).eps)  # a mask of the bits that stay
+
+    def shortened(x):
+        return (x.float().contiguous().view(torch.int32) & zeros).view(torch.float32)
+
+    dv = summed(shortened(p).double().mT @ g)
+    assert own.judge(operands, [*results[:3], shortened(dv).to(kind)]) > 1
     in_half = added((p.mT.unsqueeze(-2) * g.mT.unsqueeze(-3)).unflatten(1, (2, 3)).sum(2).to(kind))[..., 0]
     assert own.judge(operands, [*results[:3], in_half]) > 1

@@ -146,6 +146,11 @@ def test_floats_to_bfloat16(evaluate, rng):
     got = evaluate("vk_f32_to_bf16(a)", x, out=np.uint16)
     assert_same((got.astype(np.uint32) << 16).view(np.float32), want.float().numpy(), x)
     assert_same(evaluate("vk_round_bf16(a)", x), want.float().numpy(), x)
+    mantissas = x.view(np.uint32) & 0x7FFFFF  # not all but 2
+    usual = np.isnan(x) | (np.abs(x) >= 2.0**-126) & (np.abs(x) < 2.0**111) & (mantissas < 0x7FFF00)
+    assert_same(evaluate("vk_round_bf16_fma(a)", x), want.float().numpy(), x, where=usual)
+    last = np.arange(0x3FFFFF00, 0x40000000, dtype=np.uint32).view(np.float32)
+    assert set(evaluate("vk_round_bf16_fma(a)", last)) <= {np.float32(1.9921875), np.float32(2.0)}
 
 
 def nearest_bfloat16(x: np.ndarray) -> np.ndarray:

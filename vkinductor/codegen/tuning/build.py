@@ -7,7 +7,7 @@ is when its pipelines are made, and any number of threads may do it at once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -54,12 +54,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Built:
-    """The dispatches of one call. ``sizes``: bytes of each resource; operands come first, and may be ``outputs``."""
+    """The dispatches of one call. ``sizes``: bytes of each resource; operands come first, and may be ``outputs``.
+    ``kept``: addresses of those that are the program's own memory, which lives as long as ``program``."""
 
     launches: tuple[Launch, ...]
     sizes: tuple[int, ...]
     operands: int
     outputs: tuple[Output, ...]
+    kept: Mapping[int, int]
+    program: Callable[[list[Any]], Any]
 
     @property
     def made(self) -> tuple[int, ...]:
@@ -137,7 +140,7 @@ def program_of(
 
 
 def captured(program: Callable[[list[Any]], Any], operands: Sequence[Operand]) -> Built:
-    """What one call dispatches. Makes pipelines.
+    """What one call dispatches. Makes pipelines. A graph's constants (counters are) stay where they are.
 
     Raises CaptureRefused when it does other things than dispatch, ShaderCompileError, UnsupportedError.
     """
@@ -147,6 +150,9 @@ def captured(program: Callable[[list[Any]], Any], operands: Sequence[Operand]) -
         for operand in operands:
             layout = device.layout(operand.size, operand.stride, operand.dtype)
             stand_ins.append(device.at(layout, capture.resource(layout.nbytes, layout)))
+        for constant in (getattr(program, "constants", None) or {}).values():
+            if isinstance(constant, torch.Tensor) and constant.device.type == "vulkan":
+                capture.keep(constant.untyped_storage().data_ptr(), constant.untyped_storage().nbytes())
         results = program(list(stand_ins))
         outputs = []
         for result in results:
@@ -157,4 +163,6 @@ def captured(program: Callable[[list[Any]], Any], operands: Sequence[Operand]) -
             outputs.append(Output(resource, size, stride, int(result.storage_offset()), result.dtype))
     if not capture.launches or not outputs:
         raise NotBuilt("it launches no kernel" if outputs else "it has no result")
-    return Built(tuple(capture.launches), tuple(capture.sizes), len(operands), tuple(outputs))
+    return Built(
+        tuple(capture.launches), tuple(capture.sizes), len(operands), tuple(outputs), capture.kept, program
+    )  # fmt: skip

@@ -210,7 +210,11 @@ class _Tuning:
             except DeviceLostError:
                 raise
             except CaptureRefused as error:
-                self._drop(label, "failed", f"it does other things than launch kernels: {error}")
+                refused = f"it does other things than launch kernels: {error}"
+                if label == self.labels[0]:
+                    # It runs all the same, and what is slower might be taken in its place.
+                    raise NothingWorksError(f"{' '.join(self._about)}: {label} cannot be timed, {refused}") from error
+                self._drop(label, "failed", refused)
                 continue
             except Exception as error:
                 self._drop(label, "failed", _first_line(error))

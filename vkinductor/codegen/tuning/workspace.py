@@ -109,13 +109,13 @@ class Runner:
         shared = {
             r: workspace.region(("intermediate", r), built.sizes[r])
             for r in range(built.operands, len(built.sizes))
-            if r not in built.made
+            if r not in built.made and r not in built.kept
         }
         self._calls = []
         for copy, operands in enumerate(workspace.operands):
             first = results + copy * sum(spans)
             made = {r: first + sum(spans[:i]) for i, r in enumerate(built.made)}
-            addresses = {**dict(enumerate(operands)), **shared, **made}
+            addresses = {**dict(enumerate(operands)), **shared, **built.kept, **made}
             if copy == 0:
                 self._addresses = addresses
             self._calls.append(self._bound(addresses))

@@ -1,8 +1,9 @@
 """Noting what a call would dispatch, without dispatching it.
 
 The caller runs its code on stand-ins for memory: `Capture.resource` gives an address range of its own, which belongs
-to nothing, to each input and each allocation. Whatever the code then dispatches is noted with pointers that name a
-resource and an offset. Work that is no dispatch cannot be noted and refuses the capture.
+to nothing, to each input and each allocation; memory that stays where it is can be named (`Capture.keep`). Whatever the
+code then dispatches is noted with pointers that name a resource and an offset. Work that is no dispatch cannot be noted
+and refuses the capture.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Capture:
         self.launches: list[Launch] = []
         self.sizes: list[int] = []
         self.notes: list[Any] = []
+        self.kept: dict[int, int] = {}
+        """Addresses of the resources that are memory of their own, by number."""
         self._bias = bias
         self._base = _BASE + bias
 
@@ -77,11 +80,19 @@ class Capture:
         self.notes.append(note)
         return self._base + ((len(self.sizes) - 1) << _STEP_BITS)
 
+    def keep(self, address: int, nbytes: int) -> None:
+        """Make a resource of memory that the call uses at its own address."""
+        self.kept[len(self.sizes)] = address
+        self.resource(nbytes)
+
     def pointer(self, address: int) -> Pointer:
-        """What a stand-in address points to. Raises `CaptureRefused` for any other address."""
+        """What a stand-in address, or one of kept memory, points to. Raises `CaptureRefused` for any other."""
         distance = address - self._base
         number = distance >> _STEP_BITS
         if not 0 <= number < len(self.sizes):
+            for number, start in self.kept.items():
+                if 0 <= address - start < self.sizes[number]:
+                    return Pointer(number, address - start)
             raise CaptureRefused(f"an access to {address:#x}, which is no argument and no intermediate")
         return Pointer(number, distance & ((1 << _STEP_BITS) - 1))
 

@@ -21,7 +21,7 @@ from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..check import gradients, upstream
-from ..errors import SINGLE, judged, of_sum, rounding
+from ..errors import SINGLE, TINY, judged, of_sum, rounding
 from ..layouts import LAYOUTS
 from ..program import Axes, Draw, Family, Program
 from ..sizes import Sizes, Span
@@ -82,12 +82,25 @@ def _off(dtype: torch.dtype, keys: int, scores: Any) -> Any:
     return 2 * own + (16 + 2 * math.sqrt(keys)) * SINGLE + 2 * scores
 
 
+def _lost(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The square of what a rounding of ``x`` to ``dtype`` may lose: nothing in float32, which kernels compute in."""
+    if dtype == torch.float32:
+        return torch.zeros_like(x)
+    return (rounding(dtype) * x).square() + TINY[dtype] ** 2
+
+
+def _added(squares: torch.Tensor) -> torch.Tensor:
+    """What independent errors add up to, by the sum of their squares."""
+    return 4 * squares.sqrt()
+
+
 def _forward_bound(dtype: torch.dtype, kind: str) -> Callable[..., Any]:
     def allowed(wide: Sequence[Any], wants: list[torch.Tensor]) -> list[Any]:
         q, k, v, mask = wide
         p, scores = _weights(q, k, mask, kind)
-        values = v.abs().repeat_interleave(q.shape[1] // v.shape[1], 1)
-        return [_off(dtype, k.shape[2], scores) * (p @ values)]
+        values = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+        off = _off(torch.float32, k.shape[2], scores)
+        return [off * (p @ values.abs()) + _added(_lost(p, dtype) @ values.square())]
 
     return allowed
 
@@ -198,11 +211,13 @@ def _few(queries: Span, **more: Any) -> Program | None:
 
 
 def _gradient_bound(dtype: torch.dtype, kind: str) -> Callable[..., Any]:
-    """By the sizes of what is summed: weights times what their gradients are differences of.
+    """By the sizes of what is summed: weights times what their gradients are differences of. Every sum is in float32.
 
-    In half precision, weights and the gradients of scores are rounded as operands of matrices, and the result is stored
-    before sum(g o) is taken of it: roundings that are independent, so that they add up to a few times the root of the
-    sum of squares. Every sum is in float32.
+    In half precision four things are rounded beside the results, each once and to nearest: weights as operands of
+    matrices, for the result and for v's gradient; gradients of scores, p (g v - d), for those of q and k; and the
+    result before d = sum(g o) is taken of it, which by its own weights was off already. A row's d is the same for all
+    its keys. Roundings are independent: what they add up to goes by the root of the sum of squares, over the heads of
+    a group as well.
     """
 
     def allowed(wide: Sequence[Any], wants: list[torch.Tensor]) -> list[Any]:
@@ -217,20 +232,19 @@ def _gradient_bound(dtype: torch.dtype, kind: str) -> Callable[..., Any]:
         products = g @ values.mT
         inner = g.abs() @ values.abs().mT
         ds = p * (inner + (p * inner).sum(-1, keepdim=True)) * scale
-        # Of two operands, each 4 times the root of the sum of squares.
-        own = 8 * rounding(dtype) if dtype != torch.float32 else 0.0
-        squared = (p * (products - (p * products).sum(-1, keepdim=True)) * scale).square()
-        stored = own * p * scale * (g * out).square().sum(-1, keepdim=True).sqrt()
+        change = _lost(p * (products - (p * products).sum(-1, keepdim=True)), dtype) * scale**2
+        weights, stored = _lost(p, dtype) * products.square(), _lost(out, dtype) * g.square()
+        d = _added(weights.sum(-1, keepdim=True) + stored.sum(-1, keepdim=True)) * scale
 
         def summed(x: torch.Tensor) -> torch.Tensor:
             return x.unflatten(1, (groups, share)).sum(2)
 
         return [
-            off * (p @ values.abs()) + own * (p.square() @ values.square()).sqrt(),
-            off * (ds @ keys.abs()) + own * (squared @ keys.square()).sqrt() + stored @ keys.abs(),
-            summed((off * ds).mT @ q.abs()) + own * summed(squared.mT @ q.square()).sqrt()
-            + 4 * summed(stored.square().mT @ q.square()).sqrt(),
-            summed((off * p).mT @ g.abs()) + own * summed(p.square().mT @ g.square()).sqrt(),
+            off * (p @ values.abs()) + _added(_lost(p, dtype) @ values.square()),
+            off * (ds @ keys.abs()) + _added(change @ keys.square()) + d * (p @ keys).abs(),
+            summed((off * ds).mT @ q.abs()) + _added(summed(change.mT @ q.square()))
+            + summed((p * d).square().mT @ q.square()).sqrt(),
+            summed((off * p).mT @ g.abs()) + _added(summed(_lost(p, dtype).mT @ g.square())),
         ]  # fmt: skip
 
     return allowed

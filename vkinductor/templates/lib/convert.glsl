@@ -40,6 +40,14 @@ float vk_round_bf16(float x) {
     return uintBitsToFloat(vk_f32_to_bf16_bits(x) << 16);
 }
 
+// The same in two instructions, for 0, NaN, and from 2^-126 to 2^111 (infinity gives NaN): the sum 65537 x has its last
+// bit where the bfloat16's is. Nearly always nearest: a mantissa within 2^-15 of 2 may come out one step lower.
+float vk_round_bf16_fma(float x) {
+    precise float sum = fma(x, 65536.0, x);
+    precise float near = fma(x, -65536.0, sum);
+    return near;
+}
+
 // The float nearest to x that a half can hold, ties to even: infinity from 65520 on, multiples of 2^-24 below 2^-14.
 float vk_round_f16(float x) {
     uint u = floatBitsToUint(x);
