@@ -60,6 +60,8 @@ def test_subgroups_that_read_rows(dtype, tile, share, length, width, width_v):
         (torch.float16, 3, 8, 32, 64, MATRICES),  # two blocks of queries
         (torch.float16, 4, 1, 64, 64, MatrixTile(1, 32, 128, emulated=8)),  # one piece
         (torch.bfloat16, 4, 1, 128, 128, MatrixTile(3, 16, 48, emulated=8)),
+        (torch.float16, 5, 1, 64, 32, MatrixTile(2, 32, 64, emulated=8, turned=True)),
+        (torch.bfloat16, 3, 4, 16, 48, MatrixTile(2, 16, 64, emulated=8, turned=True)),  # two blocks of queries
     ],
     ids=str,
 )
@@ -95,12 +97,10 @@ def test_pieces_of_matrices(combines):
             same(run(*operands), want.half(), **TOLERANCES[torch.float16])
 
 
-def test_a_single_attention_on_matrices_has_no_counters():
+def test_a_single_attention_on_matrices_is_one_dispatch():
     q, k, v = on_device([heads(2, n, s, 16, dtype=torch.float16) for n, s in ((4, 1), (2, 100), (2, 100))])
     with whole(attention_decode=MATRICES):
-        assert dispatches(compiled(sdpa), q, k, v) == 2
-    torch._dynamo.reset()
-    with whole(attention_decode=MATRICES, attention_decode_combines=True):
+        assert dispatches(compiled(sdpa), q, k, v) == 1
         check(sdpa, q.cpu(), k.cpu(), v.cpu(), (torch.rand(2, 1, 1, 100) > 0.4))
 
 

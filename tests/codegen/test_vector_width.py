@@ -87,6 +87,18 @@ def test_halves_are_rounded_to_nearest_even() -> None:
     assert len(wide(run(lambda x: x.half(), x, tolerance={"rtol": 0, "atol": 0}, width=8))) == 3
 
 
+@pytest.mark.parametrize("width", [4, 8])
+def test_bfloat16_is_rounded_to_nearest_even(width: int) -> None:
+    """All upper halves of floats, lower halves around the middle, NaN and infinity among others."""
+    bits = torch.arange(-32768, 32768)[:, None] << 16 | torch.tensor([1, 0x7FFF, 0x8000, 0x8001])
+    x = bits.flatten()[torch.randperm(bits.numel())].to(torch.int32).view(torch.float32)
+    with heuristics.override(width=width):
+        got = compiled(lambda x: x.bfloat16())(x.to("vulkan")).cpu()
+    want, number = x.bfloat16(), ~x.isnan()
+    assert got[~number].isnan().all()
+    assert torch.equal(got[number].view(torch.int16), want[number].view(torch.int16))
+
+
 def test_sizes_that_are_no_multiple() -> None:
     for n, width in ((1023, 0), (1022, 2), (1020, 4)):
         code = run(lambda x: x.relu() + 1, torch.randn(n), width=4)

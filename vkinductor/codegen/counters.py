@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .template_kernel import realized
 
-# Of the buffer that all kernels of a graph use in turn.
-_SHARED = 1024
+# Of the buffer that all kernels of a graph use in turn, which nobody has to fill.
+SHARED = 1024
 
 
 def counters(count: int, device: torch.device) -> Any:
@@ -21,7 +21,7 @@ def counters(count: int, device: torch.device) -> Any:
 
     It is a constant of the graph, so that no call has to fill it; commands of all calls are ordered by what they write.
     """
-    if count > _SHARED:
+    if count > SHARED:
         made = lowering.full([count], 0, dtype=torch.int32, device=device)
         made.realize()
         return realized(made)
@@ -29,6 +29,6 @@ def counters(count: int, device: torch.device) -> Any:
     shared: TensorBox | None = getattr(graph, "vkinductor_counters", None)
     if shared is None:
         with _disable_current_modes():
-            zeros = torch.zeros(_SHARED, dtype=torch.int32, device=device)
+            zeros = torch.zeros(SHARED, dtype=torch.int32, device=device)
         shared = graph.vkinductor_counters = graph.add_tensor_constant(zeros, "counters")
     return realized(shared)

@@ -327,7 +327,7 @@ class RowAccess:
     accesses, and how many of these read the whole row. ``width``: neighbours that lengths and strides allow.
     ``columns``: elements with the same place in neighbouring rows are neighbours in memory, ``across`` of them so that
     one access may take them. ``sums``: over columns, which a lane keeps beside the rows. ``writes``: accesses that
-    write the whole row."""
+    write the whole row. ``rounded``: one of these writes bfloat16, which takes integer arithmetic to round to."""
 
     narrowest: int = 4
     widest: int = 4
@@ -337,6 +337,7 @@ class RowAccess:
     across: int = 1
     sums: int = 0
     writes: int = 1
+    rounded: bool = False
 
 
 def reduction(
@@ -379,9 +380,13 @@ def reduction(
     else:
         kept = max(kept, min(MAX_ELEMENTS_OF_GPU, REGISTERS_FOR_ROWS // max(1, access.reads)))
         kept = min(kept, ELEMENTS_A_LANE) if access.sums else kept
+        # Smaller workgroups wait less at their barriers: LayerNorm of 32768 rows of 1024 halves takes 33.2 us on an
+        # H200 instead of 34.1, of bfloat16 35.0 instead of 37.5, and 33.9 where a lane has all that registers hold.
+        workgroup = min(128, largest) if row is not None and not access.sums else workgroup
+        each = kept if access.rounded and access.reads == access.writes == 1 and not access.sums else ELEMENTS_A_LANE
         # Short rows have two loads a lane: LayerNorm of 256 halves then takes 17.4 us on an H200 instead of 18.4.
         lanes = min(32, power_of_two_at_least(-(-row_hint // (2 * width))))
-        lanes = max(lanes, power_of_two_at_least(-(-row_hint // ELEMENTS_A_LANE)))
+        lanes = max(lanes, power_of_two_at_least(-(-row_hint // each)))
         if access.writes > 1 and not access.sums and row_hint <= 256 * width:
             # Loads of one step never wait for stores of another: 129.8 us instead of 132.6 for 32768 rows of 1024
             # floats on an H200 (RMSNorm with a residual).

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch._inductor.dependencies import MemoryDep
 from torch._inductor.virtualized import V
 
@@ -33,7 +34,8 @@ def row_access(nodes: Iterable[Any], rows: Any, row: Any) -> RowAccess:
                 continue
             along = dep.stride1_for_last_dim()
             columns = not along and any(dep.index.coeff(name) == 1 for name in dep.var_names[:-1])
-            seen = _Seen(dep.name, V.graph.get_dtype(dep.name).itemsize, along, columns, dep in node.read_writes.reads)
+            dtype = V.graph.get_dtype(dep.name)
+            seen = _Seen(dep.name, dtype, along, columns, dep in node.read_writes.reads)
             whole = used.issuperset(dep.var_names) and known(dep.get_numel(), rows * row)
             found[whole].append(seen)
     decisive = found[True] or found[False]
@@ -46,7 +48,8 @@ def row_access(nodes: Iterable[Any], rows: Any, row: Any) -> RowAccess:
         across = next((w for w in (8, 4, 2) if divides(w, rows)), 1) if columns else 1
         return RowAccess(min(sizes), max(sizes), reads, columns=columns, across=across)
     width = next((w for w in (16, 8, 4, 2) if divides(w, row)), 1)
-    return RowAccess(min(sizes), max(sizes), reads, width, writes=writes)
+    rounded = any(seen.dtype == torch.bfloat16 and not seen.read for seen in decisive)
+    return RowAccess(min(sizes), max(sizes), reads, width, writes=writes, rounded=rounded)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,12 @@ class _Seen:
     """One access: contiguous ``along`` the row, or with neighbouring ``columns`` as neighbours in memory."""
 
     name: str
-    nbytes: int
+    dtype: torch.dtype
     along: bool
     columns: bool
     read: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Of an element."""
+        return self.dtype.itemsize

@@ -44,6 +44,9 @@ _PACK = {
     torch.float64: ("unpackDouble2x32({a}).x", "unpackDouble2x32({a}).y"),
 }
 
+# dtype -> the same of as many registers as fill four words, where that is quicker than a word at a time.
+_PACK_FOUR = {torch.bfloat16: "vk_f32_to_bf16_words({})"}
+
 
 @dataclass(frozen=True)
 class Access:
@@ -174,28 +177,36 @@ def wide_load(access: Access, width: int) -> list[str]:
 
 
 def _packed(access: Access, width: int) -> list[str]:
-    """The words of what the body has kept for a wide store."""
+    """What the body has kept for a wide store, by access."""
     name, pack = f"kept{access.number}", _PACK[access.dtype]
     each = max(1, 4 // access.dtype.itemsize)
+    registers = [f"{name}[{i}]" for i in range(width)]
+    four = _PACK_FOUR.get(access.dtype)
+    if four is not None and _chunks(word_count(access, width))[0][1] == 4:
+        return [four.format(", ".join(registers[i : i + 4 * each])) for i in range(0, width, 4 * each)]
     words = []
     for first in range(0, width, each):
-        registers = {c: f"{name}[{first + i}]" for i, c in enumerate("abcd"[:each])}
-        words += [word.format(**registers) for word in pack]
-    return words
+        words += [word.format(**dict(zip("abcd", registers[first : first + each], strict=False))) for word in pack]
+    return _vectors(words)
 
 
 def _copied(word: str, count: int) -> list[str]:
-    """The words of neighbours of which each is picked from ``word`` (`picked_from`)."""
-    return [re.sub(r"\bv >> \d", str(i), word) for i in range(count)]
+    """The words of neighbours of which each is picked from ``word`` (`picked_from`), by access."""
+    return _vectors([re.sub(r"\bv >> \d", str(i), word) for i in range(count)])
 
 
-def _store(access: Access, words: Sequence[str]) -> list[str]:
-    lines = []
+def _vectors(words: Sequence[str]) -> list[str]:
+    """``words`` as one value an access."""
+    found = []
     for first, count in _chunks(len(words)):
-        value = ", ".join(words[first : first + count])
         kind = {1: "", 2: "uvec2", 4: "uvec4"}[count]
-        lines.append(f"{_address(access, first, count)} = {kind}({value});")
-    return lines
+        found.append(f"{kind}({', '.join(words[first : first + count])})")
+    return found
+
+
+def _store(access: Access, values: Sequence[str], width: int) -> list[str]:
+    chunks = _chunks(word_count(access, width))
+    return [f"{_address(access, first, count)} = {v};" for (first, count), v in zip(chunks, values, strict=True)]
 
 
 def statements(lines: Sequence[str]) -> list[list[str]]:
@@ -295,11 +306,12 @@ class _Writer:
             word = picked_from(access.dtype, self._texts.get(match[3], ""))
             if word is not None:
                 # What is copied stays as it is: a bfloat16 would take several instructions to become itself again.
-                result.after += _store(access, _copied(word, word_count(access, self._width)))
+                copied = _copied(word, word_count(access, self._width))
+                result.after += _store(access, copied, self._width)
                 return ""
             register = glsl_type(access.dtype).register
             result.before.append(f"{register} kept{access.number}[{self._width}];")
-            result.after += _store(access, _packed(access, self._width))
+            result.after += _store(access, _packed(access, self._width), self._width)
             return f"kept{access.number}[v] = {match[3]};"
         result.single += access.dtype.itemsize
         return f"{match[2]} = {glsl_type(access.dtype).store.format(match[3])};"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -17,13 +18,12 @@ from torch._inductor.virtualized import V
 from vkinductor.codegen import heuristics
 from vkinductor.codegen.alignment import WIDEST, vector_width
 from vkinductor.codegen.compat import size_hint
-from vkinductor.codegen.counters import counters
+from vkinductor.codegen.counters import SHARED, counters
 from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
-from vkinductor.device.attention import attention
 from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
-from .decode_matrices import SHAPE, MatrixTile, distances
+from .decode_matrices import TURNED, MatrixTile, distances
 from .problem import Problem, strides
 
 # Queries of one key head that this is for, and that one workgroup takes.
@@ -100,13 +100,17 @@ MATRIX_TILES = (
     MatrixTile(4, 16, 2048),
     MatrixTile(4, 32, 1024),
     MatrixTile(4, 16, 1024),
+    MatrixTile(4, 32, 512),
     MatrixTile(4, 16, 512),
+    MatrixTile(4, 32, 256),
     MatrixTile(4, 16, 256),
     MatrixTile(4, 16, 128),
     MatrixTile(4, 16, 64),
 )
 _FEWEST_QUERIES_OF_MATRICES, _LONGEST_HEAD_OF_MATRICES = 2, 128
 _FEWEST_WORKGROUPS_OF_MATRICES = 256
+# Elements of a block of keys, which registers have to hold beside as many of values.
+_LONGEST_BLOCK_OF_MATRICES = 3072
 
 
 def _number(expr: Any) -> int | None:
@@ -171,13 +175,25 @@ def _matrix_tile(info: DeviceInfo, problem: Problem, total: int) -> MatrixTile |
     longest = max(problem.width, problem.width_v)
     if forced is None and (total < _FEWEST_QUERIES_OF_MATRICES or longest > _LONGEST_HEAD_OF_MATRICES):
         return None
-    tiles = MATRIX_TILES if forced is None else (forced,)
-    fitting = [t for t in tiles if t.fits(info, problem.dtype, problem.width, problem.width_v)]
-    pairs = size_hint(problem.batch * problem.groups) * -(-total // SHAPE[0])
-    for tile in fitting:
-        if pairs * -(-size_hint(problem.keys) // tile.chunk) >= _FEWEST_WORKGROUPS_OF_MATRICES:
-            return tile
-    return fitting[-1] if fitting else None
+    fitting = matrix_tiles(info, problem, total) if forced is None else [forced]
+    fitting = [t for t in fitting if t.fits(info, problem.dtype, problem.width, problem.width_v)]
+    pairs, keys = size_hint(problem.batch * problem.groups), size_hint(problem.keys)
+    # More pieces than one workgroup puts together take a dispatch more: 11.2 us instead of 8.7 with half the workgroups
+    # (one sequence, 32/4 heads of 64, 8192 keys, H200).
+    fitting = [t for t in fitting if -(-keys // t.chunk) <= MOST_COMBINED] or fitting
+    workgroups = [pairs * -(-total // tile.slots) * -(-keys // tile.chunk) for tile in fitting]
+    enough = min(_FEWEST_WORKGROUPS_OF_MATRICES, max(workgroups, default=0))
+    return next((tile for tile, n in zip(fitting, workgroups, strict=True) if n >= enough), None)
+
+
+def matrix_tiles(info: DeviceInfo, problem: Problem, total: int) -> list[MatrixTile]:
+    """Those for ``total`` queries of a head of keys that fit, in order; turned where all of them are columns of one."""
+    dtype, width, width_v = problem.dtype, problem.width, problem.width_v
+    tiles = [t for t in MATRIX_TILES if t.block * max(width, width_v) <= _LONGEST_BLOCK_OF_MATRICES]
+    turned = [dataclasses.replace(t, turned=True) for t in tiles] if total <= TURNED[1] else []
+    return [t for t in turned if t.fits(info, dtype, width, width_v)] or [
+        t for t in tiles if t.fits(info, dtype, width, width_v)
+    ]
 
 
 def _common(kernel: VulkanTemplateKernel, problem: Problem, total: int) -> dict[str, Any]:
@@ -278,22 +294,17 @@ def _plan_combine(
     return "attention_combine.glsl.jinja", values, ceildiv(elements * values["split"], threads)
 
 
-def _combines(problem: Problem, pieces: Any) -> bool:
-    """Whether whoever comes last puts pieces together: pairs are counted, so their number must not vary."""
-    if _number(problem.batch * problem.groups) is None or size_hint(pieces) > MOST_COMBINED:
-        return False
-    forced = heuristics.forced("attention_decode_combines")
-    return _counters_pay() if forced is None else bool(forced)
+def _combines(problem: Problem, pieces: Any, total: int, tile: MatrixTile) -> bool:
+    """Whether whoever comes last puts pieces together, where that takes no dispatch to fill counters.
 
-
-def _counters_pay() -> bool:
-    """Whether several attentions share the dispatch that sets counters to zero.
-
-    For one it takes what is saved (8 x 32/4 heads of 64, 8192 keys, H200: 25.8 us in two dispatches, 23.4 in one).
+    8 x 32/4 heads of 64, 8192 keys, H200: 25.1 us in two dispatches, 22.8 in one.
     """
-    graph: Any = V.graph
-    several = sum(node.target is attention for node in graph.graph.nodes) > 1
-    return several or getattr(graph, "vkinductor_counters", None) is not None
+    pairs = _number(problem.batch * problem.groups)
+    if pairs is None or size_hint(pieces) > MOST_COMBINED:
+        return False  # pairs are counted, so their number must not vary
+    forced = heuristics.forced("attention_decode_combines")
+    blocks = -(-total // tile.rows(context.get().info, total))
+    return pairs * blocks <= SHARED if forced is None else bool(forced)
 
 
 def decode(
@@ -309,7 +320,7 @@ def decode(
             VulkanTemplateBuffer(layout, [*inputs, *results], plan, name="attention_decode", also=results)
         )
     pieces = ceildiv(problem.keys, tile.chunk)
-    if isinstance(tile, MatrixTile) and _combines(problem, pieces):
+    if isinstance(tile, MatrixTile) and _combines(problem, pieces, total, tile):
         rows = tile.rows(context.get().info, total)
         blocks = problem.batch * problem.groups * -(-total // rows)
         stride = -(-rows * (problem.width_v + 2) // 4) * 4

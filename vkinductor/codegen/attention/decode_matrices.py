@@ -1,6 +1,7 @@
 """Few queries of halves against many keys on cooperative matrices of one subgroup: tiles and their plan.
 
-All queries of a head of keys are rows of one matrix: plain FMA would convert and multiply each key once for each.
+All queries of a head of keys are rows or columns of one matrix: plain FMA would convert and multiply each key once for
+each.
 """
 
 from __future__ import annotations
@@ -19,18 +20,31 @@ from .problem import Problem
 
 # Rows, columns and terms of the matrices, of which NVIDIA, AMD and Intel have the first.
 SHAPE = (16, 16, 16)
+# Those of NVIDIA whose columns are as many queries as most models have: half the registers for scores and results.
+TURNED = (16, 8, 16)
 COMPONENTS = {torch.float16: "float16_t", torch.bfloat16: "bfloat16_t"}
 
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """A workgroup of ``subgroups`` takes pieces of ``chunk`` keys, each subgroup ``block`` at a time. ``emulated``: by
-    so many plain invocations a subgroup, for tests."""
+    """A workgroup of ``subgroups`` takes one of the pieces of ``chunk`` keys, each subgroup ``block`` at a time.
+    ``emulated``: by so many plain invocations a subgroup, for tests. ``turned``: queries are columns of matrices."""
 
     subgroups: int
     block: int
     chunk: int
     emulated: int = 0
+    turned: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of the matrices."""
+        return TURNED if self.turned else SHAPE
+
+    @property
+    def slots(self) -> int:
+        """Queries that a matrix has room for."""
+        return self.shape[1 if self.turned else 0]
 
     def lanes(self, info: DeviceInfo) -> int:
         """Invocations a subgroup."""
@@ -38,7 +52,7 @@ class MatrixTile:
 
     def rows(self, info: DeviceInfo, total: int) -> int:
         """Queries that a workgroup takes of ``total``: each has a lane for its scores."""
-        return min(total, SHAPE[0], self.lanes(info))
+        return min(total, self.slots, self.lanes(info))
 
     def part(self, width_v: int) -> int:
         """Columns of the result that subgroups put together at a time: what lies where a block of keys did."""
@@ -46,7 +60,7 @@ class MatrixTile:
 
     def shared(self, width: int, width_v: int) -> int:
         """Bytes of shared memory."""
-        rows = SHAPE[0]
+        rows = self.slots
         block = max(self.block * (max(width, width_v) // 8 + 1), rows * (self.part(width_v) // 4 + 1))
         own = block + rows * (self.block // 4 + 1 + self.block // 8 + 1)
         return 16 * (self.subgroups * own + rows * (width // 8 + 1)) + 12 * self.subgroups * rows
@@ -57,7 +71,7 @@ class MatrixTile:
         fixed = limits.subgroup_size_min == limits.subgroup_size == limits.subgroup_size_max
         return (
             dtype in HALVES
-            and (bool(self.emulated) or (features.cooperative_matrix and SHAPE in shapes(info, dtype)))
+            and (bool(self.emulated) or (features.cooperative_matrix and self.shape in shapes(info, dtype)))
             and fixed
             and features.subgroup_shuffle
             and features.subgroup_vote
@@ -85,8 +99,10 @@ class MatrixTile:
             "part": self.part(problem.width_v),
             "masks": distances(1, lanes // padded),
             "all_masks": distances(1, lanes),
+            "turned": self.turned,
+            "slots": self.slots,
             "component": COMPONENTS[problem.dtype],
-            **dict(zip(("cm", "cn", "ck"), SHAPE, strict=True)),
+            **dict(zip(("cm", "cn", "ck"), self.shape, strict=True)),
         }
 
 

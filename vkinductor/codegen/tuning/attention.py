@@ -66,9 +66,7 @@ class Attention:
         total = decode.rows_of(problem)
         if total is not None:
             rows, lanes = min(total, decode.ROWS), _lanes(problem)
-            found += [
-                Candidate("decode", t) for t in decode.MATRIX_TILES if t.fits(info, problem.dtype, width, width_v)
-            ]
+            found += [Candidate("decode", t) for t in decode.matrix_tiles(info, problem, total)]
             found += [Candidate("decode", t) for t in decode.TILES if t.fits(info, rows, width, lanes)]
         if problem.dtype in (torch.float16, torch.bfloat16):
             found += [Candidate("subgroup", t) for t in subgroups.fitting(info, problem, "forward")]

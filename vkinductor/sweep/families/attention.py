@@ -183,6 +183,7 @@ def _forward_axes(info: DeviceInfo) -> Axes:
 def _few_axes(info: DeviceInfo) -> Axes:
     tiles: list[Any] = [DecodeTile(32, 1), DecodeTile(64, 2), DecodeTile(32, 1, 4), DecodeTile(64, 2, 2)]
     tiles += [MatrixTile(2, 16, 64, emulated=8), MatrixTile(1, 32, 128, emulated=8), MatrixTile(3, 16, 48, emulated=8)]
+    tiles += [MatrixTile(2, 16, 64, emulated=8, turned=True)]
     kernels = {str(tile): {"attention_decode": tile} for tile in tiles}
     common = _common({**{_plain(n): k for n, k in kernels.items()}, "chosen": {}}, info)
     return {**common, "queries": {"1": Span(1, 1), "2-8": Span(2, 8)}}

@@ -35,6 +35,27 @@ uint vk_f32_to_bf16_pair(float a, float b) {
 #endif
 }
 
+// Two of which none is NaN.
+uint vk_pair_of_numbers(float a, float b) {
+    uint u = floatBitsToUint(a), v = floatBitsToUint(b);
+    return u + 0x7fffu + ((u >> 16) & 1u) >> 16 | v + 0x7fffu + ((v >> 16) & 1u) & 0xffff0000u;
+}
+
+// Eight as four words. Whether one is NaN is asked of their sum, which then is NaN too, instead of each: its integer
+// arithmetic is what bounds kernels of rows.
+uvec4 vk_f32_to_bf16_words(float a, float b, float c, float d, float e, float f, float g, float h) {
+#ifdef NATIVE_BF16
+    return uvec4(vk_f32_to_bf16_pair(a, b), vk_f32_to_bf16_pair(c, d), vk_f32_to_bf16_pair(e, f), vk_f32_to_bf16_pair(g, h));
+#else
+    uvec4 words = uvec4(vk_pair_of_numbers(a, b), vk_pair_of_numbers(c, d), vk_pair_of_numbers(e, f), vk_pair_of_numbers(g, h));
+    float sum = ((a + b) + (c + d)) + ((e + f) + (g + h));
+    if ((floatBitsToUint(sum) & 0x7fffffffu) > 0x7f800000u) {
+        words = uvec4(vk_f32_to_bf16_pair(a, b), vk_f32_to_bf16_pair(c, d), vk_f32_to_bf16_pair(e, f), vk_f32_to_bf16_pair(g, h));
+    }
+    return words;
+#endif
+}
+
 // The float nearest to x that a bfloat16 can hold.
 float vk_round_bf16(float x) {
     return uintBitsToFloat(vk_f32_to_bf16_bits(x) << 16);
