@@ -231,7 +231,7 @@ def affords(info: DeviceInfo, problem: Problem, tile: Tile, operations: int) -> 
     if not isinstance(tile, WorkgroupTile):
         return True
     waves = tile.groups(problem.batch, problem.m, problem.n) / compute_units(info)
-    each = _WHOLE_OPERATION_NS if waves >= 1 and tile.leaves_whole(info, problem.dtype) else _OPERATION_NS
+    each = _WHOLE_OPERATION_NS if waves >= 1 and tile.leaves_as(info, problem.dtype) else _OPERATION_NS
     inside = max(1.0, waves) * (tile.bm * tile.bn // _INVOCATIONS) * operations * each
     streamed = 3 * problem.batch * problem.m * problem.n * problem.dtype.itemsize
     return inside < _LAUNCH_NS + streamed / _STREAMED_BYTES_A_NS
