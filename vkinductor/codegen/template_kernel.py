@@ -142,14 +142,9 @@ class Given:
         """Declarations of the words of ``width`` neighbours."""
         return wide_load(dataclasses.replace(self.access, text=self.at), width)
 
-    def element(self, v: int | str) -> str:
+    def element(self, v: int) -> str:
         """GLSL of neighbour ``v`` of those."""
         return re.sub(r"\bv\b", str(v), unpacked(self.access))
-
-    def pair(self) -> list[str]:
-        """Declarations of the word that has an element of 16 bits and its neighbour, in rows of an even number; then
-        ``element("(column & 1)")`` is the element."""
-        return wide_load(dataclasses.replace(self.access, text=f"({self.at} & ~1)"), 2)
 
 
 @dataclasses.dataclass(frozen=True)

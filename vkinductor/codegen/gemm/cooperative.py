@@ -181,6 +181,7 @@ class WorkgroupTile(CooperativeTile):
             **super().values(info, problem),
             "half_result": component if half_use else "",
             "half_use": half_use,
+            "half_bits": self.emulated or (info.features.float16 and self._listed(info, torch.float16, "float16")),
             "half_storage": glsl_type(problem.dtype).storage,
             "tail": not whole and self.unroll > 1,
         }
