@@ -53,8 +53,8 @@ float vk_erf(float x) {
 // x times the normal distribution function of x, as torch writes GELU.
 float vk_gelu(float x) {
 #ifdef HALF_RESULTS
-    // By -log2 of the distribution at -|x|, good to 2^-13.5 of the result down to 2^-25: a third of the instructions.
-    float a = vk_abs(x);
+    // By -log2 of the distribution at -|x|, good to 2^-13.5 of the result down to 2^-25: 8 instructions where erf takes 20.
+    float a = abs(x);
     float p = 3.331493211e-04;
     p = fma(p, a, -5.949629591e-03);
     p = fma(p, a, 4.864577243e-02);
