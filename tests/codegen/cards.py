@@ -23,7 +23,8 @@ def card(**changes: Any) -> DeviceInfo:
     features = dataclasses.replace(
         info.features, float16=True, shader_bfloat16=True, bfloat16_cooperative_matrix=True, vulkan_memory_model=True,
         cooperative_matrix=True, cooperative_matrix2=True, cooperative_matrix2_flexible_dimensions=True,
-        cooperative_matrix2_tensor_addressing=True, cooperative_matrix2_per_element=True, compute_full_subgroups=True,
+        cooperative_matrix2_tensor_addressing=True, cooperative_matrix2_per_element=True,
+        cooperative_matrix2_conversions=True, compute_full_subgroups=True,
         vulkan_memory_model_device_scope=True,
     )  # fmt: skip
     shapes = [

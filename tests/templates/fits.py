@@ -70,6 +70,10 @@ def ratio(function: Callable, limit: Callable) -> Callable:
     return lambda u: function(u) / u if abs(u) > TINY else limit()
 
 
+def ndtr(x):
+    return mp.erfc(-x / mp.sqrt(2)) / 2
+
+
 def square(s):
     return s + mp.mpf("1e-9")
 
@@ -108,6 +112,8 @@ FITS: dict[str, Fit] = {
         13,
     ),
     "erf_far": Fit("vk_erf", lambda x: -mp.log(mp.erfc(x), 2), 1, 4, 7, lambda x: mp.erfc(x)),
+    # Of the result down to 2^-25.
+    "gelu": Fit("vk_gelu", lambda a: -mp.log(ndtr(-a), 2), 0, 5.5, 5, lambda a: min(1, mp.mpf(2) ** 13 * a * ndtr(-a))),
     "erfcx": Fit("vk_erfcx_positive", scaled_erfcx, -1, 1, 12, lambda t: 1 / abs(scaled_erfcx(t)), 26),
     "lgamma_one": Fit(
         "vk_lgamma_positive",

@@ -12,7 +12,7 @@ from fits_special import FITS as SPECIAL
 
 from vkinductor.templates import library
 
-LITERAL = re.compile(r"(?<![\w.])([-+] )?(\d+\.\d+(?:e[+-]\d+)?)")
+LITERAL = re.compile(r"(?<![\w.])([-+] ?)?(\d+\.\d+(?:e[+-]\d+)?)")
 
 
 def constants(name: str) -> list[float]:
@@ -20,7 +20,8 @@ def constants(name: str) -> list[float]:
     text = library([name])
     body = text[text.index(f" {name}(") :]
     return [
-        float(number) * (-1 if sign == "- " else 1) for sign, number in LITERAL.findall(body.replace("= -", "= - "))
+        float(number) * (-1 if sign.strip() == "-" else 1)
+        for sign, number in LITERAL.findall(body.replace("= -", "= - "))
     ]
 
 

@@ -12,6 +12,12 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from .types import glsl_type
 
 
+class GlslVariable(CSEVariable):
+    """A register. ``text``: the expression that it holds, "" where that is none of an operator."""
+
+    text: str = ""
+
+
 class GlslCSE(CSE):
     """Common subexpressions as typed GLSL declarations: ``float tmp3 = ...;``."""
 
@@ -44,6 +50,8 @@ class GlslCSE(CSE):
             return var
         var = self.newvar(bounds, dtype, ())
         self.put(key, var)
+        if isinstance(var, GlslVariable):
+            var.text = str(expr)
         if write:
             buffer.writeline(f"{register} {var} = {expr};" if assignment else f"{expr};")
         return var

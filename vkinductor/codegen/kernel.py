@@ -28,7 +28,7 @@ from vkinductor.templates import render
 from . import heuristics, index_errors, loop_limit, row_sorts, scans, search, tiles, vectorize
 from .alignment import begins_aligned
 from .compat import setting, size_hint
-from .glsl_cse import GlslCSE
+from .glsl_cse import GlslCSE, GlslVariable
 from .kernel_arguments import KernelWithArguments
 from .kernel_text import finished
 from .operands import as_dtype
@@ -126,7 +126,7 @@ class VulkanKernel(KernelWithArguments):
         return False
 
     def create_cse_var(self, name: str, bounds: Any, dtype: Any = None, shape: Any = None) -> CSEVariable:
-        var = CSEVariable(name, bounds, dtype, shape)
+        var = GlslVariable(name, bounds, dtype, shape)
         if not self.inside_reduction:
             self.row_values.add(var)
         return var

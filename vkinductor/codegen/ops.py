@@ -18,7 +18,7 @@ from torch._inductor.utils import get_bounds_index_expr, upcast_compute_type
 from torch._inductor.virtualized import V
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from . import compat
+from . import compat, gelu
 from .index_values import fits_int32, integral, is_real, real, wide
 from .op_tables import BY_TABLE
 from .operands import (
@@ -204,6 +204,11 @@ class GlslOverrides(OpOverrides):
         return f"fma({as_dtype(a, dtype)}, {as_dtype(b, dtype)}, {as_dtype(c, dtype)})"
 
     @staticmethod
+    def mul(a: Operand, b: Operand) -> str:
+        x = gelu.argument(a, b)
+        return BY_TABLE["mul"](a, b) if x is None else f"vk_gelu({x})"
+
+    @staticmethod
     def mul_rn(a: Operand, b: Operand) -> str:
         return f"({as_dtype(a, (d := promoted(a, b)))} * {as_dtype(b, d)})"
 
@@ -325,6 +330,7 @@ class GlslOverrides(OpOverrides):
 
 
 for _name, _emit in BY_TABLE.items():
-    setattr(GlslOverrides, _name, staticmethod(_emit))
+    if _name not in vars(GlslOverrides):
+        setattr(GlslOverrides, _name, staticmethod(_emit))
 GlslOverrides.lshift = GlslOverrides.bitwise_left_shift  # type: ignore[method-assign]
 GlslOverrides.rshift = GlslOverrides.bitwise_right_shift  # type: ignore[method-assign]

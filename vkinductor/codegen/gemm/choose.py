@@ -213,9 +213,10 @@ def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float
 # of its own streams. Code is written out for every element that an invocation has, and comes from memory as data does:
 # on an H200 the code of erf took 40 us a tile of 128 elements an invocation.
 _OPERATION_NS = 4.0
-# The same where the result and what is added to it are matrices of halves: GELU of a linear layer and a residual took
-# 24 us more than the layer of 4096^3 (128 invocations a tile), 6.4 us more at 2048^3. Fewer blocks were not measured.
-_WHOLE_OPERATION_NS = 0.95
+# The same where the result is a matrix of halves, and what is added to it comes as one: GELU of a linear layer and a
+# residual took 18 us more than the layer of 4096^3 in either format, 4 to 5 us more at 2048^3. Fewer blocks were not
+# measured.
+_WHOLE_OPERATION_NS = 0.75
 # Those that a unit has of such a kernel, in one workgroup or two.
 _INVOCATIONS = 256
 _STREAMED_BYTES_A_NS = 4000.0
@@ -226,7 +227,7 @@ def affords(info: DeviceInfo, problem: Problem, tile: Tile, operations: int) -> 
     if not isinstance(tile, WorkgroupTile):
         return True
     waves = tile.groups(problem.batch, problem.m, problem.n) / compute_units(info)
-    each = _WHOLE_OPERATION_NS if waves >= 1 and tile.leaves_whole(info, problem.dtype) else _OPERATION_NS
+    each = _WHOLE_OPERATION_NS if waves >= 1 and tile.leaves_as(info, problem.dtype) else _OPERATION_NS
     inside = max(1.0, waves) * (tile.bm * tile.bn // _INVOCATIONS) * operations * each
     streamed = 3 * problem.batch * problem.m * problem.n * problem.dtype.itemsize
     return inside < _LAUNCH_NS + streamed / _STREAMED_BYTES_A_NS

@@ -151,9 +151,16 @@ class WorkgroupTile(CooperativeTile):
             and self._listed(info, problem.dtype, sums(problem.dtype))
         )
 
-    def leaves_whole(self, info: DeviceInfo, dtype: torch.dtype) -> bool:
-        """Whether halves leave in a matrix of halves; else they do so one by one."""
-        return dtype in HALVES and bool(self.emulated or self._listed(info, dtype, COMPONENTS[dtype][0]))
+    def leaves_as(self, info: DeviceInfo, dtype: torch.dtype) -> str:
+        """The use of the matrix of halves in which results leave: that of sums, or of an operand, of which no element
+        can be brought to those of sums; "": they leave one by one."""
+        if dtype not in HALVES:
+            return ""
+        if self.emulated:  # as NVIDIA's driver has them
+            return "Accumulator" if dtype == torch.float16 else "A"
+        if self._listed(info, dtype, COMPONENTS[dtype][0]):
+            return "Accumulator"
+        return "A" if info.features.cooperative_matrix2_conversions else ""
 
     def _listed(self, info: DeviceInfo, dtype: torch.dtype, result: str) -> bool:
         """Whether the device multiplies such tiles of ``dtype`` with sums of type ``result``."""
@@ -167,12 +174,14 @@ class WorkgroupTile(CooperativeTile):
         )
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
-        halves, component = self.leaves_whole(info, problem.dtype), COMPONENTS[problem.dtype][1]
+        half_use, component = self.leaves_as(info, problem.dtype), COMPONENTS[problem.dtype][1]
         steps = ceildiv(problem.k, self.splits * self.bk)
         whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
         return {
             **super().values(info, problem),
-            "half_result": component if halves else "",
+            "half_result": component if half_use else "",
+            "half_use": half_use,
+            "half_bits": self.emulated or (info.features.float16 and self._listed(info, torch.float16, "float16")),
             "half_storage": glsl_type(problem.dtype).storage,
             "tail": not whole and self.unroll > 1,
         }

@@ -50,6 +50,24 @@ float vk_erf(float x) {
 #endif
 }
 
+// x times the normal distribution function of x, as torch writes GELU.
+float vk_gelu(float x) {
+#ifdef HALF_RESULTS
+    // By -log2 of the distribution at -|x|, good to 2^-13.5 of the result down to 2^-25: 8 instructions where erf takes 20.
+    float a = abs(x);
+    float p = 3.331493211e-04;
+    p = fma(p, a, -5.949629591e-03);
+    p = fma(p, a, 4.864577243e-02);
+    p = fma(p, a, 4.635747767e-01);
+    p = fma(p, a, 1.149424112);
+    p = fma(p, a, 1.000104175);
+    float below = exp2(-p);
+    return x * (x < 0.0 ? below : 1.0 - below);
+#else
+    return (x * 0.5) * (vk_erf(x * 0.707106781) + 1.0);
+#endif
+}
+
 // e^(x^2) erfc(x) for x >= 0
 float vk_erfcx_positive(float x) {
     float t = (x - 2.0) / (x + 2.0);

@@ -5,7 +5,7 @@ float vk_gate_silu(float x) {
 }
 
 float vk_gate_gelu(float x) {
-    return 0.5 * x * (1.0 + vk_erf(x * 0.70710678118654752));
+    return vk_gelu(x);
 }
 
 // Hendrycks and Gimpel's approximation: sqrt(2 / pi) * (x + 0.044715 x^3) under the tanh.
