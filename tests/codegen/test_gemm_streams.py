@@ -99,7 +99,7 @@ def test_in_the_tuning_table() -> None:
     assert not any(isinstance(tile, CooperativeTile) and tile.streams for tile in old)
 
 
-@pytest.mark.parametrize("tile", [WorkgroupTile(128, 128, 64), SubgroupTile(64, 64, 32, 32, 32)], ids=str)
+@pytest.mark.parametrize("tile", [WorkgroupTile(128, 128, 64, threads=128), SubgroupTile(64, 64, 32, 32, 32)], ids=str)
 def test_text_for_other_devices_compiles(tile: BlockTile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole tiles and odd sizes; what workgroups leave for each other is not private. Nothing runs."""
     kernels: list[launch.Kernel] = []
