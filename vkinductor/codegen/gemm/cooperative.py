@@ -125,6 +125,11 @@ class WorkgroupTile(CooperativeTile):
     def grain(self) -> int:
         return self.bk * self.unroll
 
+    def streams_on(self, info: DeviceInfo) -> bool:
+        # An invocation leaves its sums four at a time.
+        fours = self.emulated or not self.streams or self.bm * self.bn % (4 * self.threads) == 0
+        return super().streams_on(info) and bool(fours)
+
     def workgroup(self, info: DeviceInfo) -> int:
         return self.threads
 
