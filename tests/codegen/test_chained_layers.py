@@ -164,9 +164,9 @@ def test_a_graph_says_how_many_products_it_has(monkeypatch):
     assert set(seen) == {5}
 
 
-def test_it_is_for_many_products_on_nvidias_cards(monkeypatch):
-    card = cards.card(vendor_id=0x10DE)
+def test_it_is_for_many_products_by_nvidias_driver(monkeypatch):
+    card = cards.card(driver_name="NVIDIA")
     for products, waits in ((7, False), (8, True)):
         monkeypatch.setattr(heuristics, "_products", lambda products=products: products)
         assert heuristics.dispatches_wait(card) == waits
-    assert not heuristics.dispatches_wait(cards.card(vendor_id=0x1002))
+    assert not heuristics.dispatches_wait(cards.card(driver_name="NVK"))

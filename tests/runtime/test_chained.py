@@ -218,13 +218,13 @@ def test_a_device_is_tried_once(device, monkeypatch):
     assert device.stream.submissions.submitted == before
 
 
-def test_it_is_the_default_for_many_short_dispatches_on_nvidias_cards(device):
-    card = dataclasses.replace(device.info, kind="discrete", vendor_id=0x10DE)
+def test_it_is_the_default_for_many_short_dispatches_by_nvidias_driver(device):
+    card = dataclasses.replace(device.info, kind="discrete", driver_name="NVIDIA")
     short = [SimpleNamespace(groups=(100, 1, 1))] * 8
     assert pays(card, short, 132)
     assert not pays(card, short[:7], 132)
     assert not pays(card, [SimpleNamespace(groups=(100, 100, 1))] * 8, 132)
-    assert not pays(dataclasses.replace(card, vendor_id=0x1002), short, 132)
+    assert not pays(dataclasses.replace(card, driver_name="NVK"), short, 132)
     assert not pays(device.info, short, 132)
 
 

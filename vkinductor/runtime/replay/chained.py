@@ -56,7 +56,8 @@ MOST_BYTES, RESIDENT = 10_000_000, 4
 # Where it is the default: steps, and workgroups of one for each compute unit. Where dispatches are long, or few, what
 # lies between them does not matter.
 FEWEST_STEPS, MOST_GROUPS = 8, 16
-_NVIDIA = 0x10DE
+# Its name for itself (VkPhysicalDeviceDriverProperties); Mesa's for the same cards is another.
+_NVIDIA = "NVIDIA"
 
 # Read by the preprocessor of kernels that run by themselves; a line of its own.
 _READY = re.compile(r"^[ \t]*READY_AFTER\(.*\)$", re.M)
@@ -123,8 +124,8 @@ def pays(info: DeviceInfo, steps: Sequence[Step], units: int) -> bool:
 
 
 def by_default(info: DeviceInfo) -> bool:
-    """Whether programs of short dispatches are chained on a device: on NVIDIA's cards, where that was measured."""
-    return info.kind == "discrete" and info.vendor_id == _NVIDIA
+    """Whether programs of short dispatches are chained on a device: by NVIDIA's driver, where that was measured."""
+    return info.kind == "discrete" and info.driver_name == _NVIDIA
 
 
 # How a step waits for those before it.
