@@ -52,6 +52,12 @@ def test_tiles(tile):
         hold(integers(3, 48, dtype=half), integers(67, 48, dtype=half), integers(67, dtype=half), keep=True)
 
 
+def test_each_tile_has_a_workgroup():
+    """Of which the last one to come chooses: none takes several in turns, as other linear layers' may."""
+    with forced(FusedTile(64, 8, 1, 2, flat=True, turns=3)):
+        hold(integers(1, 64), integers(603, 64))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=name_of)
 def test_rounded_results_are_compared(dtype):
     # Sums of 2 ** 12 + 1 and 2 ** 12 are one half, and of them the first is chosen.

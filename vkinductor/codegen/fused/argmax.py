@@ -37,7 +37,7 @@ def linear_argmax(
         nothing = lowering.full([rows, 0], 0, dtype=x.get_dtype(), device=device)
         return lowering.lowerings[aten.argmax.default](results, -1, False), results if keep else nothing
     rows = int(rows)
-    inputs, plan = planned(x, [weight], [format], [bias], "", norm, eps, gain, shift, plus_one, None)
+    inputs, plan = planned(x, [weight], [format], [bias], "", norm, eps, gain, shift, plus_one, None, turns=False)
     # Two words each; a workgroup has one row of weights at least.
     bests = realized(lowering.empty_strided([rows, n], None, dtype=torch.int64, device=device))
     also = [bests, counters(rows, device)]

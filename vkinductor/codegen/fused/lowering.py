@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -64,8 +65,10 @@ def columns(weights: Sequence[TensorBox], gate: str) -> int:
 def planned(
     x: TensorBox, weights: Sequence[TensorBox], formats: Sequence[int], biases: Sequence[TensorBox | None], gate: str,
     norm: str, eps: float, gain: TensorBox | None, shift: TensorBox | None, plus_one: bool, tokens: TensorBox | None,
+    turns: bool = True,
 ) -> tuple[list[Any], Any]:  # fmt: skip
-    """The operands in memory and the plan of the template node that computes rows of the operator's result."""
+    """The operands in memory and the plan of the template node that computes rows of the operator's result. ``turns``:
+    whether a workgroup may take several tiles."""
     fixed = V.graph.sizevars.guard_int
     k, m = int(fixed(x.get_size()[1])), (x if tokens is None else tokens).get_size()[0]
     if gate and len(weights) == 1:
@@ -94,6 +97,7 @@ def planned(
     if plan is None:
         chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
         tile = tile_of(info, tm, sizes, chunks, bool(gate), all(f == DENSE for f in formats))
+        tile = tile if turns else dataclasses.replace(tile, turns=0)
         plan = functools.partial(_plan, tile=tile, problem=problem, tm=tm)
     return inputs, plan
 
@@ -177,6 +181,6 @@ def _plan(kernel: VulkanTemplateKernel, tile: FusedTile, problem: Problem, tm: i
     once = len(kinds) == 1 and not (values["kinds"][0]["passes"] and values["kinds"][0]["rest"])
     values["turns"] = bool(
         tile.turns and once and values["kinds"][0]["passes"] <= 1 and values["flat"] and problem.norm != "layer"
-        and isinstance(rows, (int, sympy.Integer)) and rows <= tm and not values.get("best")
+        and isinstance(rows, (int, sympy.Integer)) and rows <= tm
     )  # fmt: skip
     return "fused_linear.glsl.jinja", values, min(count, tile.turns) if values["turns"] else count
