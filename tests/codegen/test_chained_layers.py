@@ -57,10 +57,11 @@ def arguments():
 
 
 @contextlib.contextmanager
-def tiles_that_load_weights_first(turns):
+def tiles_that_load_weights_first(turns, direct):
+    lanes, loads = (8, 4) if direct else (16, 2)
     with (
-        tiles.forced(tiles.FusedTile(64, 8, 1, 4, flat=True, direct=True, turns=turns)),
-        forced(GemvTile(64, 8, 1, 4, flat=True, own=True, direct=True, turns=turns)),
+        tiles.forced(tiles.FusedTile(64, lanes, 1, loads, flat=True, direct=direct, turns=turns)),
+        forced(GemvTile(64, lanes, 1, loads, flat=True, own=True, direct=direct, turns=turns)),
         heuristics.override(attention_step=StepTile(64, 2, 1, early=True)),
     ):
         yield
@@ -72,11 +73,11 @@ def program_of(before: list) -> Program:
     return made
 
 
-def run(arguments, turns=0, **options):
+def run(arguments, turns=0, direct=True, **options):
     """Results and caches of four calls, and the program."""
     torch._dynamo.reset()
     before, results = recording.recordings(), []
-    with tiles_that_load_weights_first(turns), torch.no_grad():
+    with tiles_that_load_weights_first(turns, direct), torch.no_grad():
         compiled = torch.compile(layers, backend="vulkan", fullgraph=True, options=options)
         x, gain, qkv, out, caches, *rest = arguments
         for step in range(4):
@@ -87,11 +88,12 @@ def run(arguments, turns=0, **options):
     return results, program_of(before)
 
 
-@pytest.mark.parametrize("turns", [0, 3])
-def test_results_are_those_of_dispatches_with_barriers(arguments, turns):
-    expected, plain = run(arguments, chained=False)
+@pytest.mark.parametrize(("turns", "direct"), [(0, True), (3, True), (3, False)])
+def test_results_are_those_of_dispatches_with_barriers(arguments, turns, direct):
+    """Also of kernels whose workgroups take tiles in turns, which alone changes no result."""
+    expected, plain = run(arguments, 0, direct, chained=False)
     before = vkinductor.stats()["barriers"]
-    results, program = run(arguments, turns, chained=True)
+    results, program = run(arguments, turns, direct, chained=True)
     assert type(plain) is Program
     assert isinstance(program, ChainedProgram)
     assert (program.dispatches, program.barriers) == (plain.dispatches, 0)
@@ -106,9 +108,12 @@ def test_results_are_those_of_dispatches_with_barriers(arguments, turns):
 def test_what_another_step_writes_is_not_read_early(arguments):
     """Both layers with one pair of caches: the second step of attention may not read before the first has written."""
     x, gain, qkv, out, caches, *rest = arguments
-    results, program = run((x, gain, qkv, out, [caches[0], caches[0]], *rest), chained=True)
+    arguments = x, gain, qkv, out, [caches[0], caches[0]], *rest
+    expected, _ = run(arguments, chained=False)
+    results, program = run(arguments, chained=True)
     assert [step.early for step in program.steps] == [True, False, True, True, False, True]
-    assert len(results) == 4
+    for got, want in zip(results, expected, strict=True):
+        assert all(map(torch.equal, got, want))
 
 
 def test_an_unknown_value_is_refused():

@@ -73,7 +73,7 @@ def test_a_chain_is_one_dispatch_and_right(kernels, device, monkeypatch, fetched
     values = np.random.default_rng(0).standard_normal(N).astype(np.float32)
     x, y, z = kernels.upload(device, values), device.memory.allocate(4 * N), device.memory.allocate(40)
     steps = chain(kernels, device, x, y, z)
-    steps[1] = dataclasses.replace(steps[1], constants=((x, 4 * N),))
+    steps[1] = dataclasses.replace(steps[1], constant=(x, 4 * N))
     program = PersistentProgram(device, steps, 0, units=4)
     assert (program.dispatches, program.barriers) == (1, 0)
     for _ in range(3):

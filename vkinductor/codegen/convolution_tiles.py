@@ -14,6 +14,7 @@ import torch
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
+from . import heuristics
 from .gemm import choose
 from .gemm import problem as gemm
 from .gemm.cooperative import SubgroupTile, shapes
@@ -115,7 +116,9 @@ def _tiles(info: DeviceInfo, dtype: torch.dtype) -> Iterator[SubgroupTile]:
 
 def _splits(info: DeviceInfo, product: gemm.Problem, tile: SubgroupTile) -> list[int]:
     groups = tile.groups(1, product.m, product.n)
-    return [s for s in _SPLITS if s == 1 or (product.k // s >= 256 and s * groups <= 4 * choose.compute_units(info))]
+    return [
+        s for s in _SPLITS if s == 1 or (product.k // s >= 256 and s * groups <= 4 * heuristics.compute_units(info))
+    ]
 
 
 def estimate(info: DeviceInfo, problem: Problem, tile: SubgroupTile) -> float:
@@ -123,7 +126,7 @@ def estimate(info: DeviceInfo, problem: Problem, tile: SubgroupTile) -> float:
     sum of the parts."""
     product, parts = problem.product, tile.splits
     tflops = _MEASURED.get(replace(tile, splits=1, shape=SubgroupTile.shape), 50)
-    waves = math.ceil(tile.groups(1, product.m, product.n) / choose.compute_units(info))
+    waves = math.ceil(tile.groups(1, product.m, product.n) / heuristics.compute_units(info))
     time = waves * tile.bm * tile.bn * -(-product.k // parts) * _MEASURED_UNITS / (500 * tflops) + _LAUNCH_NS
     if parts > 1:
         time += _PARTS_NS + parts * product.m * product.n * 8 / _BYTES_A_NS

@@ -33,7 +33,7 @@ from vkinductor.runtime.replay.capture import Capture, CaptureRefused
 from vkinductor.runtime.replay.program import Program
 from vkinductor.runtime.replay.recording import Binding, Form, Recording, picker
 
-from .gemm.choose import compute_units
+from .heuristics import compute_units
 from .slots import OutputSlots, Slot
 
 MIN_LAUNCHES = 2

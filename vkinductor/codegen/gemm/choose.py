@@ -18,7 +18,7 @@ from vkinductor.runtime.errors import UnsupportedError
 
 from .. import loop_limit
 from ..heuristics import H200_UNITS as _MEASURED_UNITS
-from ..heuristics import compute_units as compute_units
+from ..heuristics import compute_units
 from . import broadcast, integer, skinny, stream, waiting
 from .cooperative import WORKGROUP, CooperativeTile, WorkgroupTile, subgroup_tiles
 from .problem import MOST_ROWS, Problem

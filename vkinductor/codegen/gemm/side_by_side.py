@@ -16,6 +16,7 @@ import torch
 
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
+from .. import heuristics
 from . import choose
 from .cooperative import CooperativeTile
 from .problem import Problem
@@ -57,7 +58,7 @@ def serves(info: DeviceInfo, m: int, sizes: Sequence[int], k: int, dtype: torch.
     if tile is None:
         return False
     blocks = [-(-m // tile.bm) * (n // tile.bn) for n in sizes]
-    return choose.is_forced() or min(blocks) < 2 * choose.compute_units(info)
+    return choose.is_forced() or min(blocks) < 2 * heuristics.compute_units(info)
 
 
 def address(kernel: Any, weights: SideBySide, first: int, stride: str) -> str:

@@ -14,8 +14,7 @@ from typing import Any
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..alignment import WIDEST
-from ..gemm.choose import compute_units
-from ..heuristics import ReductionLayout, RowAccess, power_of_two_at_least
+from ..heuristics import ReductionLayout, RowAccess, compute_units, power_of_two_at_least
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ import struct
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
 from vkinductor.runtime.barriers import TO_COMPUTE
-from vkinductor.runtime.errors import ProgramFailedError, VulkanError, check
+from vkinductor.runtime.errors import VulkanError, check
 from vkinductor.runtime.hazards import AFTER_PROGRAM
 from vkinductor.runtime.pipeline import KernelSource
 from vkinductor.runtime.replay.combine import handed_on
@@ -226,22 +226,15 @@ class ChainedProgram(Program):
                 self._pipelines.append(device.pipelines.get(source))
             except VulkanError as error:
                 raise NotChained(f"{source.name} does not compile: {str(error).splitlines()[0]}") from error
-        self._control_at = (at + _CONTROL_BYTES - 1) & -_CONTROL_BYTES
+        self._control_at = self.failed_at = (at + _CONTROL_BYTES - 1) & -_CONTROL_BYTES
+        self.failure = (
+            f"a dispatch of a program of {len(steps)} waited in vain for those before it "
+            "(options={'chained': False} keeps barriers)"
+        )
         at_barrier = [
             mask and place.manner == AT_BARRIER for mask, place in zip(self._masks, self._places, strict=True)
         ]
         self.barriers = sum(map(bool, at_barrier[1:]))
-
-    def instance(self, bound: Any, addresses: tuple[int, ...]) -> Instance:
-        made = super().instance(bound, addresses)
-        view, at = made.view, self._control_at
-        if made.value <= self._device.stream.submissions.completed() and struct.unpack_from("<I", view, at)[0]:
-            view[at : at + 4] = bytes(4)
-            raise ProgramFailedError(
-                f"a dispatch of a program of {len(self.steps)} waited in vain for those before it: results of the last "
-                "call are not complete. Use options={'chained': False}"
-            )
-        return made
 
     def _record(self) -> Instance:
         device = self._device

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE, TO_COMPUTE_AND_TRANSFER
 from vkinductor.runtime.deviceinfo import UNLIMITED
-from vkinductor.runtime.errors import ProgramFailedError, VulkanError, check
+from vkinductor.runtime.errors import VulkanError, check
 from vkinductor.runtime.replay.combine import (
     CONTROL_BYTES,
     FAILED_AT,
@@ -84,6 +84,11 @@ class PersistentProgram(Program):
         self._table_at = at
         self._control_at = at + _STEP.size * len(steps)
         self._nbytes = self._control_at + CONTROL_BYTES
+        self.failed_at = self._control_at + FAILED_AT
+        self.failure = (
+            f"a workgroup of the persistent kernel of {len(steps)} steps did not come to a barrier "
+            "(options={'persistent': False} does without)"
+        )
         self.groups = self._resident(units)
         self.dispatches, self.barriers = 1, 0
 
@@ -110,19 +115,6 @@ class PersistentProgram(Program):
             stream.shared.retired.append((stream.submissions.submitted, (), arguments))
         raise NotCombined(f"{units} workgroups are not resident together")
 
-    def instance(self, bound: Any, addresses: tuple[int, ...]) -> Instance:
-        made = super().instance(bound, addresses)
-        view = made.view
-        if made.value <= self._device.stream.submissions.completed() and view is not None:
-            at = self._control_at + FAILED_AT
-            if struct.unpack_from("<I", view, at)[0]:
-                view[at : at + 4] = bytes(4)
-                raise ProgramFailedError(
-                    f"a workgroup of the persistent kernel of {len(self.steps)} steps did not come to a barrier: "
-                    "results of the last call are not complete. Use options={'persistent': False}"
-                )
-        return made
-
     def _record(self) -> Instance:
         device = self._device
         ffi, stream = device.ffi, device.stream
@@ -140,7 +132,7 @@ class PersistentProgram(Program):
             waits = int(bool(self._masks[number]) and number > 0)
             at = self._table_at + number * _STEP.size
             groups_at = base + step.groups_at if groups is None else 0
-            address, nbytes = step.constants[0] if step.constants else (0, 0)
+            address, nbytes = step.constant
             fetched = min(nbytes, _FETCHED.get(device.info.kind, 0))
             start = (address - stream.bias) & -_SECTOR if fetched else 0
             entry = _STEP.pack(base + args_at, groups_at, start, count, kind, waits, fetched, 0)

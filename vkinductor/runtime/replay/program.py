@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vkinductor.runtime.barriers import TO_COMPUTE
-from vkinductor.runtime.errors import check
+from vkinductor.runtime.errors import ProgramFailedError, check
 from vkinductor.runtime.hazards import HazardTracker, Ranges
 from vkinductor.runtime.replay.resources import Arguments
 from vkinductor.runtime.stats import counters
@@ -34,9 +34,9 @@ class Step:
     """One dispatch of a program.
 
     pushed: its arguments as push constants, None when they lie in argument memory at `args_at`. groups: workgroups,
-    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space. constants:
-    address and bytes of what it reads and no step writes, where that is fixed; the largest first. early: no other step
-    writes what it reads before it says that others' results are to be there.
+    None when they lie there too, at `groups_at`. reads, writes: ranges in the program's own address space. constant:
+    address and bytes of the largest part of memory that it reads and no step writes, where that is fixed. early: no
+    other step writes what it reads before it says that others' results are to be there.
     """
 
     pipeline: Pipeline
@@ -46,7 +46,7 @@ class Step:
     groups_at: int
     reads: Ranges
     writes: Ranges
-    constants: Ranges = ()
+    constant: tuple[int, int] = (0, 0)
     early: bool = False
 
 
@@ -79,6 +79,10 @@ class Program:
     that a replay runs.
     """
 
+    # Where in the memory of instances a word says that a workgroup gave up, and what that means; None: none does.
+    failed_at: int | None = None
+    failure = ""
+
     # Instances in flight at a time: the host fills in one while the device runs others. As many dispatches as the
     # stream has in flight when it launches them, so that a host that is ahead waits no sooner; but so many buffers.
     FEWEST_INSTANCES, MOST_INSTANCES, DISPATCHES_IN_FLIGHT = 3, 256, 2048
@@ -102,11 +106,15 @@ class Program:
         return masks
 
     def instance(self, bound: Any, addresses: tuple[int, ...]) -> Instance:
-        """One that is filled in like this (also while it is in flight), or that may be."""
+        """One that is filled in like this (also while it is in flight), or that may be.
+
+        Raises ProgramFailedError, once, where workgroups of its last run gave up.
+        """
         instances, key = self._instances, (bound, addresses)
         instance = instances.get(key)
         if instance is not None:
             instances.move_to_end(key)
+            self._check_ended(instance)
             return instance
         if instances:
             oldest = next(iter(instances))
@@ -116,7 +124,16 @@ class Program:
                 instance = instances.pop(oldest)
                 submissions.wait(instance.value)
         instance = instances[key] = instance or self._record()
+        self._check_ended(instance)
         return instance
+
+    def _check_ended(self, instance: Instance) -> None:
+        at, view = self.failed_at, instance.view
+        if at is None or instance.value > self._device.stream.submissions.completed():
+            return
+        if struct.unpack_from("<I", view, at)[0]:
+            view[at : at + 4] = bytes(4)
+            raise ProgramFailedError(f"{self.failure}: results of the last call are not complete")
 
     def _record(self) -> Instance:
         device = self._device

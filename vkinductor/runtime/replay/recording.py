@@ -236,8 +236,8 @@ class Recording:
             pushed = pipeline.pack(*self._resolve(launch)) if launch.values else b""
         groups = launch.groups if groups_at is None else None
         reads, writes = self._ranges(launch.reads), self._ranges(launch.writes)
-        constants, early = self._constants(launch), self._reads_early(launch)
-        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes, constants, early)
+        constant, early = self._constant(launch), self._reads_early(launch)
+        return Step(pipeline, pushed, args_at or 0, groups, groups_at or 0, reads, writes, constant, early)
 
     def _reads_early(self, launch: Launch) -> bool:
         """Whether ``launch`` reads something before its kernel says that others' results are to be there, and no other
@@ -250,11 +250,13 @@ class Recording:
         read = {value.resource for (name, _), value in values if name in names and isinstance(value, Pointer)}
         return not any(a.resource in read for other in self.launches if other is not launch for a in other.writes)
 
-    def _constants(self, launch: Launch) -> Ranges:
-        """Address and bytes of what ``launch`` reads of inputs that never moved, nothing writes; the largest first."""
-        fixed = {a for a in launch.reads if a.resource in self._stable and a.resource not in self._written}
-        ranges = [(self._stable[access.resource] + access.offset, access.nbytes) for access in fixed]
-        return sorted(ranges, key=lambda each: (-each[1], each[0]))
+    def _constant(self, launch: Launch) -> tuple[int, int]:
+        """Address and bytes of the largest part of an input that ``launch`` reads, nothing writes and never moved."""
+        fixed = [a for a in launch.reads if a.resource in self._stable and a.resource not in self._written]
+        if not fixed:
+            return (0, 0)
+        access = max(fixed, key=lambda a: a.nbytes)
+        return self._stable[access.resource] + access.offset, access.nbytes
 
     def _ranges(self, accesses: Sequence[Access]) -> Ranges:
         """Ranges in the program's own address space; whole resources once anything varies."""
