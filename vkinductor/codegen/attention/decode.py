@@ -175,8 +175,10 @@ def _matrix_tile(info: DeviceInfo, problem: Problem, total: int) -> MatrixTile |
     longest = max(problem.width, problem.width_v)
     if forced is None and (total < _FEWEST_QUERIES_OF_MATRICES or longest > _LONGEST_HEAD_OF_MATRICES):
         return None
-    fitting = matrix_tiles(info, problem, total) if forced is None else [forced]
-    fitting = [t for t in fitting if t.fits(info, problem.dtype, problem.width, problem.width_v)]
+    if forced is None:
+        fitting = matrix_tiles(info, problem, total)
+    else:
+        fitting = [forced] if forced.fits(info, problem.dtype, problem.width, problem.width_v) else []
     pairs, keys = size_hint(problem.batch * problem.groups), size_hint(problem.keys)
     # More pieces than one workgroup puts together take a dispatch more: 11.2 us instead of 8.7 with half the workgroups
     # (one sequence, 32/4 heads of 64, 8192 keys, H200).
