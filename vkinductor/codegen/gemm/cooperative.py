@@ -167,6 +167,12 @@ class WorkgroupTile(CooperativeTile):
             return "Accumulator"
         return "A" if info.features.cooperative_matrix2_conversions else ""
 
+    def _by_quads(self, info: DeviceInfo) -> bool:
+        """Whether halves of whole blocks may leave from the components that invocations have."""
+        features = info.features
+        shuffles = features.subgroup_shuffle and features.subgroup_vote and info.limits.subgroup_size >= 4
+        return bool(self.threads == 128 and self.bm * self.bn % (8 * self.threads) == 0 and shuffles)
+
     def _listed(self, info: DeviceInfo, dtype: torch.dtype, result: str) -> bool:
         """Whether the device multiplies such tiles of ``dtype`` with sums of type ``result``."""
         name = COMPONENTS[dtype][0]
@@ -188,6 +194,7 @@ class WorkgroupTile(CooperativeTile):
             "half_use": half_use,
             "half_bits": self.emulated or (info.features.float16 and self._listed(info, torch.float16, "float16")),
             "half_storage": glsl_type(problem.dtype).storage,
+            "quads": self._by_quads(info),
             "tail": not whole and self.unroll > 1,
         }
 
