@@ -235,7 +235,28 @@ def test_the_driver_unrolls_passes_over_k_by_eights_or_not_at_all(k: int, unroll
     """NVIDIA's driver 580 took three times as long where it unrolled 12, 44 or 86 passes."""
     problem = Problem(1, 2048, 2048, k, torch.float16, a_contiguous="k", b_contiguous="k", a_width=8, b_width=8)
     assert BEST.values(card(), problem)["unrolled"] == unrolled
+    assert BEST.values(card(), dataclasses.replace(problem, static=False, static_k=True))["unrolled"] == unrolled
     assert not BEST.values(card(), dataclasses.replace(problem, static=False))["unrolled"]
+
+
+def test_rows_that_vary_leave_the_passes_over_k_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linear layer of a sequence of any length has no second loop for what is left of k."""
+    kernels: list[launch.Kernel] = []
+    pretend(monkeypatch, card())
+    monkeypatch.setattr(launch, "prefetch", kernels.append)
+    monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
+    monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)
+    for varies, loops in ((0, 1), (1, 2)):
+        torch._dynamo.reset()
+        kernels.clear()
+        a, b = (torch.empty(512, 1024, dtype=torch.float16, device="vulkan") for _ in range(2))
+        torch._dynamo.mark_dynamic(a, varies)
+        if varies == 1:
+            torch._dynamo.mark_dynamic(b, 1)
+        with forced(BEST):
+            torch.compile(F.linear, backend="vulkan", fullgraph=True)(a, b)
+        (product,) = kernels
+        assert product.glsl.count("k0 < k_end") + product.glsl.count("k0 + 64 < k_end") == loops
 
 
 def test_nine_to_sixteen_rows_take_matrices_where_there_are() -> None:

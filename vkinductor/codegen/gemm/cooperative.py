@@ -191,7 +191,7 @@ class WorkgroupTile(CooperativeTile):
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         half_use, component = self.leaves_as(info, problem.dtype), COMPONENTS[problem.dtype][1]
         steps = ceildiv(problem.k, self.splits * self.bk)
-        whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
+        whole = problem.k_is_known and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
         return {
             **super().values(info, problem),
             "half_result": component if half_use else "",
