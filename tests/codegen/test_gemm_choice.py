@@ -231,7 +231,16 @@ def test_matrices_of_a_workgroup_need_rows_in_memory() -> None:
 
 @pytest.mark.parametrize(
     ("k", "rolled"),
-    [(512, False), (1024, False), (1280, True), (1536, True), (2048, False), (2112, False), (5632, True), (8192, False)],
+    [
+        (512, False),
+        (1024, False),
+        (1280, True),
+        (1536, True),
+        (2048, False),
+        (2112, False),
+        (5632, True),
+        (8192, False),
+    ],
 )
 def test_the_driver_unrolls_passes_over_k_by_eights_or_not_at_all(k: int, rolled: bool) -> None:
     """NVIDIA's driver 580 took two to three times as long where it unrolled 10, 12, 44 or 86 passes."""
