@@ -18,8 +18,8 @@ from ..types import glsl_type
 from .problem import Problem
 from .tiles import COMPONENTS, HALVES, BlockTile
 
-# NVIDIA's driver 580 unrolls a loop over k whose passes it can count. Up to 8 passes, or a multiple of 8, that is worth a
-# few percent; with 10, 12, 44 or 86 it made products of 2048 x 2048 2 to 3.3 times as slow (H200, 2026-11-30).
+# NVIDIA's driver 580 unrolls a loop over k whose passes it can count. Up to 8 passes, or a multiple of 8, that is worth
+# a few percent; with 10, 12, 44 or 86 it made products of 2048 x 2048 2 to 3.3 times as slow (H200, 2026-11-30).
 _UNROLLED = 8
 
 
