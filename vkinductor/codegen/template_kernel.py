@@ -163,6 +163,8 @@ class VulkanTemplateKernel(VulkanKernel):
         self.node = node
         self.workgroups: Any = 1
         self.results: list[Result] = []
+        # Whether it adds to what is in memory.
+        self.accumulates = False
         self.marked: list[str] = []
         numel = sympy_product(node.get_size())
         super().__init__({"x": numel}, features=SIMDKernelFeatures([], numel))
@@ -248,7 +250,9 @@ class VulkanTemplateKernel(VulkanKernel):
 
     def _store_line(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:
         line = super()._store_line(name, index, value, mode)
-        if mode is None:
+        if mode is not None:
+            self.accumulates = True
+        else:
             dtype = V.graph.get_dtype(name)
             text = self.index_to_str(self.prepare_indexing(index))
             self.results.append(
@@ -259,8 +263,11 @@ class VulkanTemplateKernel(VulkanKernel):
     def sole_result(self, indexing: list[str], body: list[str]) -> Result | None:
         """The one store of an epilogue, if it is its last line and goes to element ``xindex``.
 
-        A template may then compute several results before it stores them with one wide store.
+        A template may then compute several results before it stores them with one wide store, and some that it does not
+        store: nothing else of the epilogue is seen outside.
         """
+        if self.accumulates:
+            return None
         accesses = list(self.accesses.values())
         lines = {scalar([result.line], accesses)[0]: result for result in self.results}
         stores = [line for line in body if line in lines]

@@ -18,6 +18,10 @@ from ..types import glsl_type
 from .problem import Problem
 from .tiles import COMPONENTS, HALVES, BlockTile
 
+# NVIDIA's driver 580 unrolls a loop over k whose passes it can count. Up to 8 passes, or a multiple of 8, that is worth
+# a few percent; with 10, 12, 44 or 86 it made products of 2048 x 2048 2 to 3.3 times as slow (H200, 2026-11-30).
+_UNROLLED = 8
+
 
 def _has_component(info: DeviceInfo, dtype: torch.dtype) -> bool:
     features = info.features
@@ -167,6 +171,13 @@ class WorkgroupTile(CooperativeTile):
             return "Accumulator"
         return "A" if info.features.cooperative_matrix2_conversions else ""
 
+    def _by_quads(self, info: DeviceInfo) -> bool:
+        """Whether halves of whole blocks may leave from the components that invocations have."""
+        features = info.features
+        shuffles = features.subgroup_shuffle and features.subgroup_vote and info.limits.subgroup_size >= 4
+        # Not what comes together from parts: that took twice as long (H200).
+        return bool(not self.streams and self.bm * self.bn % (8 * self.threads) == 0 and shuffles)
+
     def _listed(self, info: DeviceInfo, dtype: torch.dtype, result: str) -> bool:
         """Whether the device multiplies such tiles of ``dtype`` with sums of type ``result``."""
         name = COMPONENTS[dtype][0]
@@ -180,15 +191,19 @@ class WorkgroupTile(CooperativeTile):
 
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         half_use, component = self.leaves_as(info, problem.dtype), COMPONENTS[problem.dtype][1]
-        steps = ceildiv(problem.k, self.splits * self.bk)
-        whole = problem.static and problem.k == steps * self.splits * self.bk and steps % self.unroll == 0
+        terms = ceildiv(problem.k, self.splits * self.bk) * self.bk
+        whole = problem.k_is_known and problem.k == terms * self.splits and terms % self.grain == 0
+        passes = terms // self.grain
+        counted = problem.k_is_known and not self.streams
         return {
             **super().values(info, problem),
             "half_result": component if half_use else "",
             "half_use": half_use,
             "half_bits": self.emulated or (info.features.float16 and self._listed(info, torch.float16, "float16")),
             "half_storage": glsl_type(problem.dtype).storage,
-            "tail": not whole and self.unroll > 1,
+            "quads": self._by_quads(info),
+            "tail": not whole,
+            "rolled": counted and passes > _UNROLLED and passes % _UNROLLED != 0,
         }
 
 

@@ -48,8 +48,15 @@ class Problem:
     b_operations: int = 0
     # Whether it stands between other kernels, which it waits for and which wait for it (``waiting``).
     waits: bool = False
+    # Whether ``k`` is one number although other sizes vary, as a linear layer's is.
+    static_k: bool = False
     # Of B in memory, where it is another than that of the product: each element is converted when it is loaded.
     weights: torch.dtype | None = None
+
+    @property
+    def k_is_known(self) -> bool:
+        """Whether the sum has ``k`` terms at every call."""
+        return self.static or self.static_k
 
     @property
     def computed(self) -> bool:
@@ -108,13 +115,15 @@ def describe(a: Any, b: Any) -> Problem:
     along_a, along_b = contiguous(a, "m"), contiguous(b, "n")
     batch, k = size_hint(sizes[0]), size_hint(sizes[3])
     m, n = (_rows(size) for size in sizes[1:3])
+    known = [isinstance(V.graph.sizevars.simplify(s), (int, sympy.Integer)) for s in sizes]
     return Problem(
         batch,
         m,
         n,
         k,
         a.get_dtype(),
-        static=all(isinstance(V.graph.sizevars.simplify(s), (int, sympy.Integer)) for s in sizes),
+        static=all(known),
+        static_k=known[3],
         a_contiguous=along_a,
         b_contiguous=along_b,
         a_width=_width(a, {"k": -1, "m": -2}[along_a]) if along_a else 1,

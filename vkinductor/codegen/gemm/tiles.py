@@ -156,7 +156,7 @@ class BlockTile(Tile):
     def values(self, info: DeviceInfo, problem: Problem) -> dict[str, Any]:
         component = COMPONENTS.get(problem.dtype, ("", ""))[1]
         more = {"component": component, "nbytes": problem.dtype.itemsize}
-        whole = problem.static and problem.k % (self.splits * self.bk) == 0
+        whole = problem.k_is_known and problem.k % (self.splits * self.bk) == 0
         return {**super().values(info, problem), **more, "splits_whole": whole, "grain": self.grain}
 
 
