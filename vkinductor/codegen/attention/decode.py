@@ -18,7 +18,7 @@ from torch._inductor.virtualized import V
 from vkinductor.codegen import heuristics
 from vkinductor.codegen.alignment import WIDEST, vector_width
 from vkinductor.codegen.compat import size_hint
-from vkinductor.codegen.counters import SHARED, counters
+from vkinductor.codegen.counters import SHARED, counters, turn_bytes
 from vkinductor.codegen.template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
@@ -243,6 +243,8 @@ def _plan_pieces(
     if combines:
         for scratch in kernel.inputs[-2:]:
             kernel.written.add(kernel.args.input(scratch.get_name()))
+        # Two attentions that share nothing else do not wait for each other's counters.
+        kernel.takes_turns(len(kernel.inputs) - 1, turn_bytes(int(problem.batch * problem.groups) * blocks))
         pieces = size_hint(ceildiv(problem.keys, tile.chunk))
         values |= {
             "at_once": max(1, min(pieces, COMBINED_AT_ONCE)),
