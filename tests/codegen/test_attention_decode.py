@@ -104,6 +104,21 @@ def test_a_single_attention_on_matrices_is_one_dispatch():
         check(sdpa, q.cpu(), k.cpu(), v.cpu(), (torch.rand(2, 1, 1, 100) > 0.4))
 
 
+def test_calls_that_share_no_memory_do_not_wait_for_each_other():
+    operands = [[heads(2, n, s, 16, dtype=torch.float16) for n, s in ((4, 1), (2, 100), (2, 100))] for _ in range(3)]
+    calls = [on_device(each) for each in operands]
+    with whole(attention_decode=MATRICES):
+        run = compiled(sdpa, dynamic=False, options={"recording": False})
+        for call in calls:
+            run(*call)
+        vkinductor.synchronize()
+        before = vkinductor.stats()["barriers"]
+        results = [run(*call) for call in calls]
+        assert vkinductor.stats()["barriers"] == before
+    for result, each in zip(results, operands, strict=True):
+        same(result, sdpa(*(x.double() for x in each)).half(), **TOLERANCES[torch.float16])
+
+
 @TILE
 def test_lengths_of_the_cache_from_1_to_130(tile):
     with whole(attention_decode=tile):

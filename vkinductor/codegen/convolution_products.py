@@ -198,6 +198,6 @@ def _plan(
         "prologues": (),
         "a": gathered,
         "b": block_operand(kernel, 1, "b", tile, problem),
-        **(stream.values(kernel, tile.grain, terms) if tile.streams else {}),
+        **(stream.values(kernel, tile.grain, terms, tile.streams) if tile.streams else {}),
     }
     return tile.template, values, tile.groups(1, rows, outputs)

@@ -12,12 +12,17 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .template_kernel import realized
 
-# Of the buffer that all kernels of a graph use in turn, which nobody has to fill.
+# Of the buffer that all kernels of a graph use in turn, which nobody has to fill, a kernel uses so many.
 SHARED = 1024
+# It has more: calls of a kernel that takes the next ones each time need not wait for each other.
+_ALL = 16 * SHARED
+_LINE_BYTES = 256
 
 
 def counters(count: int, device: torch.device) -> Any:
     """A buffer of at least ``count`` zeros (int32), up to 1024 the same for all kernels of the graph.
+
+    What a kernel of that many may take of it by turns is ``turn_bytes`` long.
 
     It is a constant of the graph, so that no call has to fill it; commands of all calls are ordered by what they write.
     """
@@ -29,6 +34,11 @@ def counters(count: int, device: torch.device) -> Any:
     shared: TensorBox | None = getattr(graph, "vkinductor_counters", None)
     if shared is None:
         with _disable_current_modes():
-            zeros = torch.zeros(SHARED, dtype=torch.int32, device=device)
+            zeros = torch.zeros(_ALL, dtype=torch.int32, device=device)
         shared = graph.vkinductor_counters = graph.add_tensor_constant(zeros, "counters")
     return realized(shared)
+
+
+def turn_bytes(count: int) -> int:
+    """Bytes of the part of ``counters(count)`` that a launch takes, which does not share cache lines with the next."""
+    return -(-count * 4 // _LINE_BYTES) * _LINE_BYTES if count <= SHARED else count * 4

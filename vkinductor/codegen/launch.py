@@ -7,6 +7,7 @@ when it first runs. What the stream needs to find hazards is the byte range behi
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -37,10 +38,12 @@ class Kernel:
 
     ``fields`` are the argument block's fields in call order; ``writes`` the pointers written; ``nbytes`` the bytes
     behind each field where they are known when the kernel is generated (None otherwise);
-    ``per_group`` items of x a workgroup covers; ``subgroup_size`` of full subgroups, where it needs them.
+    ``per_group`` items of x a workgroup covers; ``subgroup_size`` of full subgroups, where it needs them; ``turns``:
+    pointers into memory of which each launch takes the next part of so many bytes, from the first one on when all have
+    had their turn.
     """
 
-    __slots__ = ("fields", "glsl", "name", "nbytes", "per_group", "run", "subgroup_size", "writes")
+    __slots__ = ("fields", "glsl", "name", "nbytes", "per_group", "run", "subgroup_size", "turns", "writes")
 
     run: Callable[..., None]
 
@@ -54,6 +57,7 @@ class Kernel:
         per_group: int,
         glsl: str,
         subgroup_size: int | None = None,
+        turns: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self.name = name
         self.fields = fields
@@ -62,6 +66,7 @@ class Kernel:
         self.per_group = per_group
         self.glsl = glsl
         self.subgroup_size = subgroup_size
+        self.turns = dict(turns)
         self.run = self._first_run
         prefetch(self)
 
@@ -96,7 +101,7 @@ class Kernel:
         def groups(items: int) -> tuple[int, int, int]:
             return fold(-(-items // per_group), limits)
 
-        names = {
+        names: dict[str, Any] = {
             "pipeline": pipeline,
             "pack": pipeline.pack,
             "dispatch": device.stream.dispatch,
@@ -104,6 +109,10 @@ class Kernel:
             "byte_range": byte_range,
             "Tensor": torch.Tensor,
         }
+        for (name, _), nbytes in zip(self.fields, self.nbytes, strict=True):
+            if name in self.turns and nbytes is not None:
+                part = self.turns[name]
+                names[f"next_{name}"] = itertools.cycle(range(0, nbytes - part + 1, part)).__next__
         # One straight function instead of a loop over the fields: this runs once for each kernel of each call.
         exec(self._launcher(), names)
         return cast(Callable[..., None], names["launch"])
@@ -121,6 +130,9 @@ class Kernel:
             lines.append(
                 f"p{i} = a{i}.data_ptr()" if nbytes is not None else f"r{i} = byte_range(a{i}); p{i} = r{i}[0]"
             )
+            if nbytes is not None and name in self.turns:
+                place = f"(p{i}, {self.turns[name]})"
+                lines[-1] += f" + next_{name}()"
             values.append(f"p{i}")
             (writes if name in self.writes else reads).append(place)
         parameters = ", ".join([*(f"a{i}" for i in range(len(self.fields))), "items"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ class KernelText:
 
     ``writes`` names the pointer arguments the kernel may write (the others are only read); ``nbytes`` holds the bytes
     behind each argument, None where that varies or the argument is no pointer. ``subgroup_size``: of the full subgroups
-    that it is written for; None: any.
+    that it is written for; None: any. ``turns``: pointer arguments of which each launch takes the next so many bytes.
     """
 
     glsl: str
@@ -69,15 +69,17 @@ class KernelText:
     writes: tuple[str, ...]
     nbytes: tuple[int | None, ...]
     subgroup_size: int | None = None
+    turns: tuple[tuple[str, int], ...] = ()
 
     def python(self) -> str:
         """The expression that defines the kernel in a generated wrapper (see launch.kernel)."""
         plain = "\\" not in self.glsl and "'''" not in self.glsl  # a user's GLSL may hold either
         glsl = f"'''\n{self.glsl}'''" if plain else repr(f"\n{self.glsl}")
         subgroups = "" if self.subgroup_size is None else f"subgroup_size={self.subgroup_size}, "
+        turns = f"turns={self.turns!r}, " if self.turns else ""
         return (
             f"vulkan_kernel(KERNEL_NAME, fields={self.layout.fields!r}, writes={self.writes!r}, "
-            f"nbytes={self.nbytes!r}, per_group={self.per_group}, {subgroups}glsl={glsl})"
+            f"nbytes={self.nbytes!r}, per_group={self.per_group}, {subgroups}{turns}glsl={glsl})"
         )
 
 
@@ -105,6 +107,7 @@ def assemble(
     per_group: int,
     writes: Iterable[str],
     nbytes: Sequence[int | None],
+    turns: Mapping[str, int] = {},
 ) -> KernelText:
     """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
     values = {
@@ -123,4 +126,6 @@ def assemble(
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = [name for pattern, name in _EXTENSIONS if pattern.search(draft)]
     text = render(template, **values)
-    return KernelText(text, layout, per_group, tuple(writes), tuple(nbytes), context.get("subgroup_size"))
+    return KernelText(
+        text, layout, per_group, tuple(writes), tuple(nbytes), context.get("subgroup_size"), tuple(turns.items())
+    )

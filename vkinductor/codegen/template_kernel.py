@@ -166,6 +166,7 @@ class VulkanTemplateKernel(VulkanKernel):
         # Whether it adds to what is in memory.
         self.accumulates = False
         self.marked: list[str] = []
+        self.turns: dict[str, int] = {}
         numel = sympy_product(node.get_size())
         super().__init__({"x": numel}, features=SIMDKernelFeatures([], numel))
         buffers: list[Any] = [V.graph.get_buffer(inp.get_name()) for inp in self.inputs]
@@ -223,6 +224,11 @@ class VulkanTemplateKernel(VulkanKernel):
             return f"{place} = {entry.store.format(value)};"
 
         return store
+
+    def takes_turns(self, position: int, nbytes: int) -> None:
+        """Has each launch take the next ``nbytes`` bytes of operand ``position``, a buffer, so that calls which have
+        nothing else in common need not wait for each other."""
+        self.turns[self.args.input(self.inputs[position].get_name())] = nbytes
 
     def size(self, expr: Any) -> str:
         """GLSL of a size or stride (sizes that vary become kernel arguments)."""
@@ -343,7 +349,7 @@ class VulkanTemplateKernel(VulkanKernel):
             and half_results(self.device_info, self.accesses.values(), self.atomic_add_found),
         }
         layout = ArgumentLayout(tuple(fields))
-        return assemble(template, layout, self.device_info, context, 1, sorted(self.written), nbytes)
+        return assemble(template, layout, self.device_info, context, 1, sorted(self.written), nbytes, self.turns)
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Launch with the number of workgroups the plan computed."""

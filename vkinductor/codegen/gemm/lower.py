@@ -156,7 +156,7 @@ def plan(
         values["b"]["address"] = address(kernel, together, 1, values["b"]["outer_stride"])
     values["a_k_contiguous"], values["b_k_contiguous"] = problem.a_contiguous == "k", problem.b_contiguous == "k"
     if isinstance(tile, BlockTile) and tile.streams:
-        values |= stream.values(kernel, tile.grain, k)
+        values |= stream.values(kernel, tile.grain, k, tile.streams)
     if isinstance(tile, broadcast.BroadcastTile):
         values |= broadcast.values(kernel, tile, problem, k, (_strides(a), _strides(b)))
     if isinstance(tile, DirectTile):
