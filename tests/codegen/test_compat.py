@@ -9,6 +9,18 @@ from torch._inductor import utils
 from torch._inductor.codegen import common
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 
+from vkinductor.codegen import compat
+from vkinductor.runtime.errors import UnsupportedError
+
+
+def test_what_a_torch_lacks_is_named(monkeypatch):
+    compat.check()
+    monkeypatch.setattr(compat, "_NEEDED", (("torch._inductor.ir", "Scan.creates"), ("torch._inductors", "ir")))
+    monkeypatch.setattr(compat, "_NEEDED_OF_INSTANCES", (("torch._inductor.codegen.common", "CSE", "varnames"),))
+    lacks = r"lacks torch._inductor.ir.Scan.creates, torch._inductors.ir, torch._inductor.codegen.common.CSE.varnames\."
+    with pytest.raises(UnsupportedError, match=lacks):
+        compat.check()
+
 
 def test_dtype_rules_are_made_once_and_again_after_a_new_one(monkeypatch):
     check(lambda x: x + 1, torch.ones(4))
