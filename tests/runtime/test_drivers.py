@@ -24,6 +24,7 @@ def test_the_loop_limit_and_what_comes_with_it(name, text, most):
     driver = known(name, text)
     assert driver.max_loop_iterations == most
     assert driver.loses_invocations == (most != UNLIMITED)
+    assert driver.joins_subgroups == (name == "llvmpipe" and most == UNLIMITED)
 
 
 def test_only_the_driver_that_was_measured_chains():
