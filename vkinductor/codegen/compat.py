@@ -9,7 +9,7 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import sympy
@@ -88,6 +88,26 @@ def check() -> None:
 def variable(kernel: Any, name: str) -> Any:
     """The variable of ``kernel`` that is called ``name`` in its text; None if there is none."""
     return kernel.cse.varname_map.get(name)
+
+
+def name_sizes(inputs: Mapping[str, Any]) -> None:
+    """Let the program being written know all sizes and strides of its ``inputs`` by their symbols.
+
+    torch 2.14 names those that an operator of the graph asks for, or that it asserts.
+    """
+    from torch._inductor.ir import TensorBox
+    from torch._inductor.virtualized import V
+
+    sources = getattr(V.graph, "symbolic_input_sources", None)
+    if sources is None:
+        return
+    for name, value in inputs.items():
+        if not isinstance(value, TensorBox):
+            continue
+        for kind, numbers in (("size", value.get_size()), ("stride", value.get_stride())):
+            for place, expr in enumerate(numbers):
+                if isinstance(expr, sympy.Symbol) and sources.get(expr, ("",))[0] not in inputs:
+                    sources[expr] = (name, kind, place)
 
 
 def size_hint(expr: Any) -> int:
