@@ -80,7 +80,8 @@ def valid_options() -> list[str]:
 def settings(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The Inductor configuration of a mode and options.
 
-    Raises ValueError for an unknown mode or option (the valid ones are listed) and a value of the wrong type.
+    Raises ValueError for an unknown mode or option (with the modes, or the options of our own and the names that come
+    nearest) and a value of the wrong type.
     """
     from vkinductor.codegen import compat
     from vkinductor.codegen.settings import FIXED
@@ -109,7 +110,11 @@ def _check_option(option: str, key: str, value: Any) -> None:
     if key not in valid:
         close = difflib.get_close_matches(key, valid, n=3)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise ValueError(f"unknown option {option!r} for backend 'vulkan'.{hint} Valid options: {', '.join(valid)}")
+        own = ", ".join(sorted({*OWN_OPTIONS, TRACE}))
+        raise ValueError(
+            f"unknown option {option!r} for backend 'vulkan'.{hint} Options are {own}, and Inductor's settings "
+            "(torch._inductor.list_options())"
+        )
     if key == TRACE:
         if not isinstance(value, str) or not value:
             raise ValueError(f"option 'trace' of backend 'vulkan' takes the path of a file (str), not {value!r}")

@@ -447,9 +447,10 @@ def test_a_program_runs_as_one_kernel():
 
 
 def test_a_driver_that_loses_invocations_runs_kernels_one_by_one(monkeypatch):
+    from vkinductor.runtime.drivers import Driver
     from vkinductor.runtime.replay import persistent
 
-    monkeypatch.setattr(persistent, "loses_invocations", lambda info: True)
+    monkeypatch.setattr(persistent, "driver_of", lambda info: Driver(loses_invocations=True))
     x, w = device(32, 16), device(16, 16)
     before = recording.recordings()
     f = torch.compile(chain, backend="vulkan", options={"persistent": True})

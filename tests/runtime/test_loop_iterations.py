@@ -7,7 +7,6 @@ import pytest
 
 from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
 from vkinductor.runtime.deviceinfo import UNLIMITED
-from vkinductor.runtime.physical import max_loop_iterations
 from vkinductor.runtime.pipeline import KernelSource
 
 LOCAL = 16
@@ -60,17 +59,3 @@ def test_the_limit_is_the_drivers(device):
         assert counted(device, LOOPS["one"], 300_000) == 300_000
     else:
         assert counted(device, LOOPS["one"], most + 9) == most
-
-
-@pytest.mark.parametrize(
-    ("driver", "version", "most"),
-    [
-        ("llvmpipe", "Mesa 22.3.6 (LLVM 15.0.6)", 65535),
-        ("llvmpipe", "Mesa 25.0.7-2 (LLVM 15.0.6)", UNLIMITED),
-        ("llvmpipe", "", 65535),
-        ("SwiftShader driver", "", UNLIMITED),
-        ("NVIDIA", "580.1", UNLIMITED),
-    ],
-)
-def test_the_limit_by_driver(driver, version, most):
-    assert max_loop_iterations(driver, version) == most

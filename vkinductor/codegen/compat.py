@@ -9,7 +9,7 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import sympy
@@ -48,6 +48,8 @@ _NEEDED = (
     ("torch.nn.attention.flex_attention", "_validate_device"),
     ("torch._inductor.subgraph_lowering", "PointwiseSubgraphLowering"),
 )
+# module, class, attribute that its __init__ gives each instance.
+_NEEDED_OF_INSTANCES = (("torch._inductor.codegen.common", "CSE", "varname_map"),)
 
 
 _ENTRIES_HAVE_NAMES = "name" in inspect.signature(cast(Any, _config_module)._ConfigEntry.__init__).parameters
@@ -68,16 +70,44 @@ def check() -> None:
     import importlib
 
     missing = []
-    for module, path in _NEEDED:
+    for module, path, *attribute in (*_NEEDED, *_NEEDED_OF_INSTANCES):
         try:
-            functools.reduce(getattr, path.split("."), importlib.import_module(module))
+            found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+            there = not attribute or attribute[0] in found.__init__.__code__.co_names
         except (ImportError, AttributeError):
-            missing.append(f"{module}.{path}")
+            there = False
+        if not there:
+            missing.append(".".join((module, path, *attribute)))
     if missing:
         raise UnsupportedError(
             f"torch {torch.__version__} lacks {', '.join(missing)}. vkinductor is known to work with torch "
             f"{', '.join(TESTED)}: install one of these."
         )
+
+
+def variable(kernel: Any, name: str) -> Any:
+    """The variable of ``kernel`` that is called ``name`` in its text; None if there is none."""
+    return kernel.cse.varname_map.get(name)
+
+
+def name_sizes(inputs: Mapping[str, Any]) -> None:
+    """Let the program being written know all sizes and strides of its ``inputs`` by their symbols.
+
+    torch 2.14 names those that an operator of the graph asks for, or that it asserts.
+    """
+    from torch._inductor.ir import TensorBox
+    from torch._inductor.virtualized import V
+
+    sources = getattr(V.graph, "symbolic_input_sources", None)
+    if sources is None:
+        return
+    for name, value in inputs.items():
+        if not isinstance(value, TensorBox):
+            continue
+        for kind, numbers in (("size", value.get_size()), ("stride", value.get_stride())):
+            for place, expr in enumerate(numbers):
+                if isinstance(expr, sympy.Symbol) and sources.get(expr, ("",))[0] not in inputs:
+                    sources[expr] = (name, kind, place)
 
 
 def size_hint(expr: Any) -> int:

@@ -11,6 +11,7 @@ import re
 
 from torch._inductor.virtualized import V
 
+from .compat import variable
 from .glsl_cse import GlslVariable
 from .operands import Operand, unwrap
 
@@ -47,7 +48,7 @@ def _is(name: str, constant: float) -> bool:
 
 
 def _variable(name: str) -> GlslVariable | None:
-    found = V.kernel.cse.varname_map.get(name)
+    found = variable(V.kernel, name)
     return found if isinstance(found, GlslVariable) else None
 
 

@@ -13,6 +13,7 @@ import sympy
 import torch
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
+from .compat import variable
 from .printer import GlslPrinter
 from .types import glsl_type, is_float
 
@@ -67,7 +68,7 @@ def real(kernel: Any, expr: sympy.Expr, dtype: torch.dtype) -> str:
 
     One made of sizes alone is the same for every element: the host computes it, in double as Python would.
     """
-    own = [s for s in expr.free_symbols if s in kernel.range_tree_nodes or s.name in kernel.cse.varname_map]
+    own = [s for s in expr.free_symbols if s in kernel.range_tree_nodes or variable(kernel, s.name) is not None]
     if expr.free_symbols and not own:
         return str(kernel.real_argument(expr, dtype))
     prepared = kernel.rename_indexing(kernel.prepare_indexing(expr))
@@ -82,7 +83,7 @@ def _range(kernel: Any, symbol: sympy.Symbol) -> ValueRanges[Any]:
         known = isinstance(length, (int, sympy.Integer))
         # Iteration variables of an int kernel are ints.
         return ValueRanges(0, max(0, int(length) - 1) if known else _HIGHEST)
-    value = kernel.cse.varname_map.get(symbol.name)
+    value = variable(kernel, symbol.name)
     if value is not None:
         return value.bounds if _within(value.bounds) else ValueRanges(_LOWEST, _HIGHEST)
     bounds = bound_sympy(symbol)

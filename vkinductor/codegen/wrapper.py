@@ -12,7 +12,7 @@ from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPython
 from torch._inductor.virtualized import V
 
 from . import checks, fallbacks
-from .compat import setting
+from .compat import name_sizes, setting
 from .report import note_extern
 
 
@@ -34,6 +34,10 @@ class _Vulkan(PythonWrapperCodegen):
     """What programs and subgraphs write alike: launches of Vulkan kernels, allocations of Vulkan buffers."""
 
     checked_launches: list[tuple[str, str, list[list[str]]]]
+
+    def codegen_inputs(self) -> None:
+        name_sizes(self.get_graph_inputs())
+        super().codegen_inputs()
 
     def make_allocation(
         self,

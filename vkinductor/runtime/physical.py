@@ -1,18 +1,18 @@
 """The devices of this machine: enumeration, and reading limits, features and cooperative shapes from the
 driver.
 
-`deviceinfo` has the dataclasses, `features` the feature tables, `selection` the choice; the names others need
-are re-exported here.
+`deviceinfo` has the dataclasses, `features` the feature tables, `drivers` what no property tells, `selection` the
+choice; the names others need are re-exported here.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 from vkinductor.runtime import env
-from vkinductor.runtime.deviceinfo import UNLIMITED, CooperativeShape, DeviceInfo, Features, Heap, Limits, MemoryType
+from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo, Features, Heap, Limits, MemoryType
+from vkinductor.runtime.drivers import known
 from vkinductor.runtime.errors import check
 from vkinductor.runtime.features import (
     COOPERATIVE_MATRIX2_PROPERTIES,
@@ -38,10 +38,6 @@ __all__ = [
 ]
 
 KINDS = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
-
-# Mesa's LP_MAX_TGSI_LOOP_ITERATIONS, which no property tells. Found in 22.3.6 and no longer in 25.0.7.
-_LLVMPIPE_LOOP_ITERATIONS = 65535
-_MESA_WITHOUT_LOOP_LIMIT = 25
 
 _COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 _QUEUE_COMPUTE = 0x2
@@ -133,18 +129,6 @@ def compute_queue_family(owner: Instance, handle: Any) -> tuple[int, int] | None
     return best, families[best].timestampValidBits
 
 
-def max_loop_iterations(driver: str, driver_info: str) -> int:
-    """``Limits.max_loop_iterations`` of a driver by this name; ``driver_info`` as in "Mesa 22.3.6 (LLVM 15.0.6)".
-
-    lavapipe's driverVersion is 1 in every version of Mesa.
-    """
-    if driver != "llvmpipe":
-        return UNLIMITED
-    version = re.match(r"Mesa (\d+)\.", driver_info)
-    gone = version is not None and int(version[1]) >= _MESA_WITHOUT_LOOP_LIMIT
-    return UNLIMITED if gone else _LLVMPIPE_LOOP_ITERATIONS
-
-
 class _Reader:
     """Reads one physical device."""
 
@@ -171,7 +155,7 @@ class _Reader:
         queue = compute_queue_family(self.owner, self.handle)
         limits = self._limits(basic.limits, p11, p13, queue[1] if queue else 0)
         driver, driver_info = (ffi.string(text).decode(errors="replace") for text in (p12.driverName, p12.driverInfo))
-        limits = dataclasses.replace(limits, max_loop_iterations=max_loop_iterations(driver, driver_info))
+        limits = dataclasses.replace(limits, max_loop_iterations=known(driver, driver_info).max_loop_iterations)
         features = self._features(usable, extensions, p11, p12, dot)
         limits, features = apply_overrides(limits, features, env.limits())
         return DeviceInfo(

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from vkinductor.runtime.trace import Tracer
 
 # A submit holds at most this much work, by device kind: (dispatches, bytes, FLOPs). Integrated GPUs are
-# shared with the desktop and their watchdogs bite within seconds. On an H200 decode steps take 30 us a submit beyond
-# the device's own time, whatever is waiting: SmolLM2-135M's have 153 dispatches, so that three share one.
+# shared with the desktop and their watchdogs bite within seconds. On an H200 a submit takes 18 us of the host, 40 with
+# a command buffer that was not made before (see `_run_program`): decode steps of SmolLM2-135M have 153 dispatches, so
+# that three share one.
 _SUBMIT_LIMITS = {
     "integrated": (128, 4 << 30, 20_000_000_000),
     "virtual": (128, 4 << 30, 20_000_000_000),

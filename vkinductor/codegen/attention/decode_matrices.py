@@ -15,6 +15,7 @@ from vkinductor.codegen import heuristics
 from vkinductor.codegen.gemm.cooperative import shapes
 from vkinductor.codegen.template_kernel import HALVES
 from vkinductor.runtime.deviceinfo import DeviceInfo
+from vkinductor.runtime.drivers import driver_of
 
 from .problem import Problem
 
@@ -94,6 +95,7 @@ class MatrixTile:
             "kb": self.block,
             "chunk": self.chunk,
             "emulated": self.emulated,
+            "wait": "subgroupMemoryBarrierShared" if driver_of(info).joins_subgroups else "subgroupBarrier",
             "device_exp2": heuristics.device_exp2(info),
             "padded": padded,
             "part": self.part(problem.width_v),

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import sympy
+from torch._inductor.utils import ceildiv
+from torch._inductor.virtualized import V
 
-from vkinductor.codegen import heuristics
+from vkinductor.codegen import heuristics, loop_limit
 from vkinductor.codegen.alignment import WIDEST, vector_width
 from vkinductor.codegen.compat import size_hint
 from vkinductor.runtime.deviceinfo import DeviceInfo
@@ -104,6 +106,16 @@ class SubgroupTile:
             **{f"{name}_at": at for name, at in parts.items()},
         } | ({} if self.emulated else {"subgroup_size": lanes})
 
+    def passes(self, problem: Problem, kernel: Kernel) -> int:
+        """Of an emulation's loops, at most, for a step of ``bk`` columns."""
+        cm, cn, ck = self.shape
+        sums, width, width_v = cm * cn // self.emulated, problem.width, problem.width_v
+        over = width if kernel == "forward" else width + width_v  # what scores are sums over
+        of = {"forward": width_v, "queries": width, "keys": width + width_v}[kernel]  # columns of results
+        products = self.high * (over // ck * (self.bk // cn) + self.bk // ck * (of // cn))
+        # Scores are begun, masked, raised, stored, rounded and loaded as well.
+        return products * (sums * (ck + 2) + 4) + 16 * self.high * (self.bk // cn) * sums
+
     def fits(self, info: DeviceInfo, problem: Problem, kernel: Kernel) -> bool:
         """Whether the device multiplies such matrices, the tile keeps its limits, and matrices divide the widths."""
         units = max(8, *self.shape[1:])
@@ -180,7 +192,8 @@ def tile_of(
         return None
     forced = heuristics.forced("attention_subgroup" + (f"_{kernel}" if kernel != "forward" else ""))
     if forced is not None:
-        return forced if forced and forced.fits(info, problem, kernel) else None
+        fits = forced and forced.fits(info, problem, kernel) and _short(info, forced, problem, kernel)
+        return forced if fits else None
     rows, rest = problem.queries, problem.batch * problem.heads
     if kernel == "keys":
         rows, rest = problem.keys, problem.batch * problem.groups
@@ -192,3 +205,14 @@ def tile_of(
         if count > tile.rows // 2 and others * -(-count // tile.rows) >= fewest:
             return tile
     return found[-1] if found else None
+
+
+def _short(info: DeviceInfo, tile: SubgroupTile, problem: Problem, kernel: Kernel) -> bool:
+    """Whether a driver that ends long loops gets through those of an emulation; guarded where sizes vary."""
+    if not tile.emulated or not loop_limit.limited(info):
+        return True
+    steps = ceildiv(problem.queries if kernel == "keys" else problem.keys, tile.bk)
+    if kernel == "keys":
+        steps *= problem.heads // problem.groups
+    most = loop_limit.budget(info) // tile.passes(problem, kernel)
+    return bool(V.graph.sizevars.guard_or_false(sympy.Le(steps, most)))

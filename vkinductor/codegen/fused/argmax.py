@@ -17,11 +17,9 @@ from ..counters import counters
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, realized
 from ..types import glsl_type
 from .lowering import fused_linear, planned
+from .tiles import MOST_ROWS
 
 aten = torch.ops.aten
-
-# More are bound by arithmetic.
-_MOST_ROWS = 8
 
 
 def linear_argmax(
@@ -31,7 +29,7 @@ def linear_argmax(
     """vkinductor.linear_argmax; rows that vary or are many take two steps."""
     device, rows = x.get_device_or_error(), V.graph.sizevars.simplify(x.get_size()[0])
     n, k = (int(V.graph.sizevars.guard_int(s)) for s in (weight.get_size()[0], x.get_size()[1]))
-    few = isinstance(rows, (int, sympy.Integer)) and 0 < rows <= _MOST_ROWS
+    few = isinstance(rows, (int, sympy.Integer)) and 0 < rows <= MOST_ROWS
     if not few or 0 in (n, k):
         results = fused_linear(x, [weight], [format], [bias], "", norm, eps, gain, shift, plus_one)
         nothing = lowering.full([rows, 0], 0, dtype=x.get_dtype(), device=device)

@@ -19,7 +19,6 @@ from vkinductor.runtime import context
 
 from ..compat import size_hint
 from ..gemm.lower import side_by_side
-from ..gemm.side_by_side import serves
 from ..quantized import staged
 from ..quantized.formats import packing
 from ..quantized.operands import rows_of_blocks
@@ -27,7 +26,7 @@ from ..quantized.problem import Problem, context_of
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..wide_loads import loads
 from .kinds import Kind, kind_of
-from .tiles import MOST_ROWS, FusedTile, is_forced, tile_of
+from .tiles import MOST_ROWS, FusedTile, is_forced, one_product, tile_of
 
 aten = torch.ops.aten
 
@@ -44,7 +43,9 @@ def fused_linear(
     size = [(x if tokens is None else tokens).get_size()[0], columns(weights, gate)]
     if V.graph.sizevars.statically_known_equals(size[0], 0) or 0 in _sizes(weights) or k == 0:
         return _composed_of_nothing(x, size)
-    if tokens is None and _many_rows(x, weights, formats, biases, gate or norm):
+    plain = not (gate or norm) and all(f == DENSE for f in formats) and all(b is None for b in biases)
+    rows = size_hint(size[0])
+    if tokens is None and plain and one_product(context.get().info, rows, _sizes(weights), k, x.get_dtype()):
         return side_by_side(x, weights)
     inputs, plan = planned(x, weights, formats, biases, gate, norm, eps, gain, shift, plus_one, tokens)
     layout = FixedLayout(x.get_device_or_error(), x.get_dtype(), size, FlexibleLayout.contiguous_strides(size))
@@ -100,15 +101,6 @@ def planned(
         tile = tile if turns else dataclasses.replace(tile, turns=0)
         plan = functools.partial(_plan, tile=tile, problem=problem, tm=tm)
     return inputs, plan
-
-
-def _many_rows(x: TensorBox, weights: Any, formats: Any, biases: Any, more: str) -> bool:
-    """Whether this is one product bound by arithmetic."""
-    rows = size_hint(x.get_size()[0])
-    if more or rows <= MOST_ROWS or any(b is not None for b in biases) or any(f != DENSE for f in formats):
-        return False
-    sizes = [int(V.graph.sizevars.guard_int(w.get_size()[0])) for w in weights]
-    return serves(context.get().info, rows, sizes, size_hint(x.get_size()[1]), x.get_dtype())
 
 
 def _composed_of_nothing(x: TensorBox, size: list[Any]) -> TensorBox:

@@ -7,13 +7,17 @@ import contextvars
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import heuristics
+from ..gemm.side_by_side import serves
 from ..gemm.skinny import MOST_CHUNKS, whole_rows
 from ..quantized.gemv import QuantizedTile
 
-# Rows of x that share a read of the weights, and sums that an invocation keeps in registers.
+# Rows of x that share a read of the weights (more are bound by arithmetic), and sums that an invocation keeps in
+# registers.
 MOST_ROWS = 8
 _MOST_SUMS = 80
 # Chunks of weights so few that reading them takes less than waiting for them: 4 MB in halves.
@@ -38,6 +42,12 @@ class FusedTile(QuantizedTile):
         floats = self.threads // self.lanes * slices * sums + self.threads
         invocations = min(limits.max_workgroup_invocations, limits.max_workgroup_size[0])
         return self.threads <= invocations and sums <= _MOST_SUMS and 4 * floats <= limits.max_shared_memory
+
+
+def one_product(info: DeviceInfo, rows: int, sizes: Sequence[int], k: int, dtype: torch.dtype) -> bool:
+    """Whether linear layers of ``rows``, more than share a read, with weights [n, ``k``] for each n of ``sizes`` and
+    nothing else (blocks, biases, a gate, a norm) are one matrix product."""
+    return rows > MOST_ROWS and serves(info, rows, sizes, k, dtype)
 
 
 _forced: contextvars.ContextVar[FusedTile | None] = contextvars.ContextVar("vkinductor_fused_tile", default=None)

@@ -19,7 +19,7 @@ from vkinductor.device.fused_linear import DENSE, fused_linear
 from vkinductor.runtime import context
 
 from .. import heuristics
-from ..gemm.side_by_side import serves
+from ..fused.tiles import MOST_ROWS, one_product
 from .gates import activation
 from .linears import Linear, linears
 from .making import call
@@ -28,8 +28,6 @@ from .nodes import behind, part_of, sizes, uses, value
 from .norms import Norm, norm_of
 
 aten = torch.ops.aten
-
-_MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def apply(graph: Graph) -> Iterable[Match]:
 
 
 def _group(graph: Graph, x: Node, group: list[Linear]) -> list[Match]:
-    many = _many_rows(group)
+    many = _one_product(group)
     if many:
         order = {node: i for i, node in enumerate(graph.nodes)}
         return [Match(_pattern(many, None, None), many[0].node.name, _replace(graph, order, many, None, None))]
@@ -84,14 +82,13 @@ def _pattern(layers: Sequence[Linear], gate: Gate | None, norm: Norm | None) -> 
     return f"{before}{count}{f' + {gate.name} gate' if gate else ''}"
 
 
-def _many_rows(group: Sequence[Linear]) -> list[Linear]:
+def _one_product(group: Sequence[Linear]) -> list[Linear]:
     """Those of ``group`` that are one product of many rows."""
     rows, dense = group[0].rows, [layer for layer in group if layer.format == DENSE and layer.bias is None]
-    if rows is None or rows <= _MOST_ROWS or heuristics.forced("fused_linears") is False or not context.is_open():
+    if rows is None or heuristics.forced("fused_linears") is False or not context.is_open():
         return []
-    dtype = value(group[0].x).dtype
-    served = serves(context.get().info, rows, [layer.n for layer in dense], group[0].k, dtype)
-    return dense if served else []
+    columns, dtype = [layer.n for layer in dense], value(group[0].x).dtype
+    return dense if one_product(context.get().info, rows, columns, group[0].k, dtype) else []
 
 
 def unserved(group: Sequence[Linear]) -> str:
@@ -99,8 +96,8 @@ def unserved(group: Sequence[Linear]) -> str:
     rows = group[0].rows
     if rows is None:
         return "the number of rows varies"
-    if rows > _MOST_ROWS:
-        return f"{rows} rows: more than {_MOST_ROWS} are bound by arithmetic"
+    if rows > MOST_ROWS:
+        return f"{rows} rows: more than {MOST_ROWS} are bound by arithmetic"
     forced = heuristics.forced("fused_linears")
     if forced is None and context.is_open() and context.get().info.kind == "cpu":
         # SmolLM2's norm, q, k and v on lavapipe (a busy machine): 1.4 ms in four kernels, 6 to 35 in this one.

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from vkinductor.runtime.abi import EXTENSIONS, ArgumentLayout
 from vkinductor.runtime.barriers import TO_COMPUTE
+from vkinductor.runtime.drivers import driver_of
 from vkinductor.runtime.errors import VulkanError, check
 from vkinductor.runtime.hazards import AFTER_PROGRAM
 from vkinductor.runtime.pipeline import KernelSource
@@ -56,8 +57,6 @@ MOST_BYTES, RESIDENT = 10_000_000, 4
 # Where it is the default: steps, and workgroups of one for each compute unit. Where dispatches are long, or few, what
 # lies between them does not matter.
 FEWEST_STEPS, MOST_GROUPS = 8, 16
-# Its name for itself (VkPhysicalDeviceDriverProperties); Mesa's for the same cards is another.
-_NVIDIA = "NVIDIA"
 
 # Read by the preprocessor of kernels that run by themselves; a line of its own.
 _READY = re.compile(r"^[ \t]*READY_AFTER\(.*\)$", re.M)
@@ -124,8 +123,8 @@ def pays(info: DeviceInfo, steps: Sequence[Step], units: int) -> bool:
 
 
 def by_default(info: DeviceInfo) -> bool:
-    """Whether programs of short dispatches are chained on a device: by NVIDIA's driver, where that was measured."""
-    return info.kind == "discrete" and info.driver_name == _NVIDIA
+    """Whether programs of short dispatches are chained on a device: on cards, where that was measured."""
+    return info.kind == "discrete" and driver_of(info).chains
 
 
 # How a step waits for those before it.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vkinductor.runtime.barriers import ALL_SOURCES, TO_COMPUTE, TO_COMPUTE_AND_TRANSFER
-from vkinductor.runtime.deviceinfo import UNLIMITED
+from vkinductor.runtime.drivers import driver_of
 from vkinductor.runtime.errors import VulkanError, check
 from vkinductor.runtime.replay.combine import (
     CONTROL_BYTES,
@@ -27,7 +27,6 @@ from vkinductor.runtime.stats import counters
 
 if TYPE_CHECKING:
     from vkinductor.runtime.device import Device
-    from vkinductor.runtime.deviceinfo import DeviceInfo
     from vkinductor.runtime.replay.resources import Arguments
 
 _STEP = struct.Struct(STEP_FORMAT)
@@ -39,16 +38,6 @@ _PER_UNIT = (4, 3, 2, 1)
 _SECTOR = 32
 # Bytes of the next step's weights that are fetched while workgroups wait for each other.
 _FETCHED = {"discrete": 8 << 20, "integrated": 1 << 20}
-
-
-def loses_invocations(info: DeviceInfo) -> bool:
-    """Whether kernels of a driver, inside of the loop over steps and workgroups, may lose invocations.
-
-    Mesa 22.3.6's lavapipe does where some subgroups of a workgroup make no pass of an inner loop and others do: those
-    that did stop at one of the next workgroups (its counter of passes is not used up; 25.0.7 does not). The limit on
-    passes tells those versions apart.
-    """
-    return info.kind == "cpu" and info.limits.max_loop_iterations < UNLIMITED
 
 
 class PersistentProgram(Program):
@@ -66,7 +55,7 @@ class PersistentProgram(Program):
         features = device.info.features
         if not (features.vulkan_memory_model and features.vulkan_memory_model_device_scope):
             raise NotCombined("the device has no memory model that orders what its workgroups hand each other")
-        if loses_invocations(device.info):
+        if driver_of(device.info).loses_invocations:
             raise NotCombined(f"{device.info.driver_info} loses invocations to loops inside of others")
         if stream_limit := device.stream.program_dispatches:
             raise NotCombined(f"a watchdog allows {stream_limit} dispatches at a time")
