@@ -27,6 +27,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Torch collects a generation after each compilation as well (3 %).
 os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
 
+# Expressions of sizes recur from test to test, more of them than sympy keeps by itself (4 %). Read when it is imported.
+os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
+
 # Compile workers would only compete with the tests for the cores; kernels are compiled in this process anyway. Before
 # torch is imported, whichever folder's tests run.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 import vkinductor  # noqa: F401 - autograd starts a thread for each device known at the process's first backward
 
-WIDTH, HEADS, VOCABULARY = 128, 4, 64
+WIDTH, HEADS, VOCABULARY = 64, 4, 64
 STEPS, BATCH, LENGTH = 50, 4, 16
 LOSS_TOLERANCE = 1e-3
 

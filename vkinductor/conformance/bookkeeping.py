@@ -18,6 +18,8 @@ _PARTS: tuple[tuple[str, str | None, str, Callable[..., Any]], ...] = (
     ("torch._inductor.codecache", "FxGraphCachePickler", "debug_lines", lambda self, details: []),
     # Writes each graph as a program that compiles it again, and the settings of the whole compiler (2 %).
     ("torch._dynamo.repro.after_aot", None, "save_graph_repro", lambda *args, **kwargs: None),
+    # Prints each graph, before and after its passes (1 %).
+    ("torch.fx.graph_module", "GraphModule", "print_readable", lambda self, *args, **kwargs: ""),
     ("torch._dynamo.utils", None, "_get_dynamo_config_for_logging", lambda: None),
     ("torch._dynamo.utils", None, "_compiler_config_for_logging", lambda: None),
     ("torch._dynamo.utils", None, "_scrubbed_inductor_config_for_logging", lambda: None),
