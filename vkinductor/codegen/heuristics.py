@@ -434,7 +434,7 @@ def fold_subgroup(info: DeviceInfo, layout: ReductionLayout, registers: Sequence
         return 0
     if layout.chunk > 1 or layout.workgroup % size or lanes > size * size:
         return 0
-    return 0 if set(registers) & {"double", "int64_t", "uint64_t"} else size
+    return 0 if "double" in registers else size
 
 
 def longest_row(info: DeviceInfo, layout: ReductionLayout) -> int | None:
