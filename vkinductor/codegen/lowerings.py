@@ -29,7 +29,6 @@ from . import (
     long_places,
     loop_limit,
     quantized,
-    row_totals,
     sampling,
     scatters,
     tables,
@@ -88,7 +87,6 @@ _AROUND: dict[Any, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     ),
     torch.ops.prims._unsafe_index_put_: scatters.with_every_dtype,
     **dict.fromkeys((aten.cos, aten.sin), tables.realizing),
-    aten.sum: row_totals.summing,
 }
 
 

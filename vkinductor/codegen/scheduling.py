@@ -15,7 +15,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from vkinductor.runtime import context
 
-from . import heuristics, loop_limit, mixed_reductions, row_sorts, row_totals
+from . import heuristics, loop_limit, mixed_reductions, row_sorts
 from .epilogue_cost import operations
 from .kernel import VulkanKernel
 from .prefetch import prefetch_definition
@@ -68,7 +68,6 @@ class VulkanScheduling(SIMDScheduling):
         nodes = [*node1.get_nodes(), *node2.get_nodes()]
         return (
             row_sorts.fusable(nodes)
-            and row_totals.fusable(node1, node2)
             and bool(super().can_fuse(node1, node2))
             and loop_limit.fusable(context.get().info, nodes)
             and _affordable(node1, nodes)

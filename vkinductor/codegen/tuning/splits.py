@@ -42,7 +42,9 @@ class Splits:
     def bucket(self, problem: Problem) -> Bucket:
         dtype = str(problem.dtype).removeprefix("torch.")
         several = f" of {problem.reads}" if problem.reads > 1 else ""
-        return Bucket(f"{dtype} {problem.kind}{several}", (Size("results", problem.results), Size("length", problem.length)))
+        return Bucket(
+            f"{dtype} {problem.kind}{several}", (Size("results", problem.results), Size("length", problem.length))
+        )
 
     def candidates(self, info: DeviceInfo, problem: Problem) -> Sequence[int]:
         return splits.candidates(problem)
@@ -69,7 +71,9 @@ class Splits:
 
         def check(values: Sequence[torch.Tensor], got: torch.Tensor) -> str | None:
             some = sorted({*range(results)[:_RESULTS], *range(results)[-_RESULTS:]})
-            want = sum(x.index_select(1 - dim, torch.tensor(some)).to(exact) for x in values).sum(dim)
+            want = torch.stack([x.index_select(1 - dim, torch.tensor(some)).sum(dim, dtype=exact) for x in values]).sum(
+                0
+            )
             wrong = compare.difference(got[some], want.to(got.dtype), tolerance)
             return None if wrong is None else f"in results {some}: {wrong}"
 
