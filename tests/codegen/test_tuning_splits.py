@@ -85,6 +85,24 @@ def test_a_sum_of_what_is_gathered_is_no_plain_sum(as_on_a_gpu: None) -> None:
     assert not asked
 
 
+def test_sums_that_may_be_one_kernel_are_not_measured(as_on_a_gpu: None) -> None:
+    x, y = torch.randn(1 << 15), torch.randn(1 << 15)
+    asked: list[Problem] = []
+    original, splits.tuned = splits.tuned, lambda make: asked.append(make())
+    try:
+        with heuristics.override(single_row=1024):
+            for f, count in (
+                (lambda x, y: x.square().sum() / y.abs().sum(), 0),
+                (lambda x, y: x.square().sum() / y[:1024].abs().sum(), 1),
+            ):
+                torch._dynamo.reset()
+                got = torch.compile(f, backend="vulkan", dynamic=False)(*on_device([x, y]))  # type: ignore[call-overload]
+                same(got, f(x, y), rtol=1e-2, atol=1e-2)  # type: ignore[operator]
+                assert len(asked) == count
+    finally:
+        splits.tuned = original
+
+
 def test_a_wrong_result_is_seen() -> None:
     operation = SPLITS.operation(Problem("columns", torch.float32, 12, 9, 3))
     x = torch.randn(9, 12)
