@@ -112,6 +112,14 @@ def test_few_columns_are_shared_out() -> None:
         assert layout.workgroup == 512
 
 
+def test_rows_of_halves_leave_registers_for_more_workgroups() -> None:
+    expected = {(2, 256): (32, 8, 128), (2, 1024): (128, 8, 128), (2, 2048): (256, 8, 256), (2, 4096): (256, 16, 256)}
+    for (nbytes, columns), numbers in (expected | {(4, 1024): (64, 16, 256)}).items():
+        access = heuristics.RowAccess(nbytes, nbytes, 2, width=16, sums=2)
+        layout = heuristics.reduction(card(), columns, columns, 32768, access=access)
+        assert (layout.lanes, layout.elements, layout.workgroup) == numbers
+
+
 def test_the_same_each_time() -> None:
     x, w, b = (torch.randn(*shape).half().to("vulkan").requires_grad_() for shape in ((64, 64), (64,), (64,)))
     with heuristics.override(**SMALL, sums_of_parts=512, lanes=8, rows=2):

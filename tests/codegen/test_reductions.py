@@ -135,6 +135,20 @@ def test_integers(dtype: torch.dtype) -> None:
     check(f, x)
 
 
+def test_words_of_64_bits_are_exchanged_within_subgroups() -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x.sum(-1), x.amax(-1), x.amin(-1), (x != 7).sum(-1)]
+
+    x = torch.randint(-(1 << 62), 1 << 62, (6, 256))
+    x[:, 9] = 7
+    with heuristics.override(lanes=32, rows=2, elements=8, subgroups=1):
+        got, (code,) = run_and_get_code(compiled(f), x.to("vulkan"))
+    same(got, f(x))
+    assert "subgroupShuffleXor(unpackUint2x32(uint64_t(acc" in code
+
+
 def test_booleans() -> None:
     def f(x: torch.Tensor) -> list[torch.Tensor]:
         logical = [x.any(-1), x.all(-1), x.amax(-1), x.amin(-1)]

@@ -54,6 +54,20 @@ def test_special_values(f: Callable[..., Any], dtype: torch.dtype) -> None:
     assert ("vk_exp_near(" in code) == (dtype != torch.float64)
 
 
+def test_powers_that_are_only_summed() -> None:
+    """Those of log_softmax come from the device's exp2 as they are; softmax divides each by the sum."""
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return log_softmax(x), softmax(x)
+
+    with heuristics.override(device_exp2=True):
+        for f, summed in ((log_softmax, True), (both, False)):
+            for x in (special(), torch.randn(16, 256) * 3):
+                code = run(f, x)
+                assert ("vk_exp_in_sum(" in code) == summed
+                assert ("vk_exp_near(" in code) != summed
+
+
 def test_a_maximum_that_is_used_elsewhere_has_its_nan() -> None:
     def with_maximum(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         top = x.amax(-1, keepdim=True)

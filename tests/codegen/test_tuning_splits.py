@@ -53,6 +53,56 @@ def test_every_candidate_is_right(as_on_a_gpu: None, kind: str, dtype: torch.dty
     assert len(found.rows) > 3
 
 
+def test_elements_that_are_summed_together(as_on_a_gpu: None) -> None:
+    problem = Problem("rows", torch.float32, 1, 1 << 12, 4, reads=3)
+    found = tune(SPLITS, problem, seconds=60)
+    assert found is not None
+    assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
+    assert str(found.bucket) == "float32 rows of 3 results=1 length=4096"
+    assert found.nbytes == 4 * (3 * 4096 + 1)
+
+
+def test_a_sum_of_what_is_gathered_is_no_plain_sum(as_on_a_gpu: None) -> None:
+    """Of 32768 losses a plain sum says that one workgroup is best, which takes 12 us more on an H200."""
+    x, places = torch.randn(1 << 12), torch.randint(1 << 12, (1 << 15,))
+    asked: list[Problem] = []
+
+    def ask(make: object) -> None:
+        asked.append(make())  # type: ignore[operator]
+
+    original, splits.tuned = splits.tuned, ask
+    try:
+        with heuristics.override(single_row=1024):
+            dispatches(lambda places: places.float().sum(), places)
+            assert asked
+            asked.clear()
+            torch._dynamo.reset()
+            moved = on_device([x, places])
+            got = torch.compile(lambda x, places: x[places].sum(), backend="vulkan", dynamic=False)(*moved)
+    finally:
+        splits.tuned = original
+    same(got, x[places].sum(), rtol=1e-4, atol=1e-3)
+    assert not asked
+
+
+def test_sums_that_may_be_one_kernel_are_not_measured(as_on_a_gpu: None) -> None:
+    x, y = torch.randn(1 << 15), torch.randn(1 << 15)
+    asked: list[Problem] = []
+    original, splits.tuned = splits.tuned, lambda make: asked.append(make())
+    try:
+        with heuristics.override(single_row=1024):
+            for f, count in (
+                (lambda x, y: x.square().sum() / y.abs().sum(), 0),
+                (lambda x, y: x.square().sum() / y[:1024].abs().sum(), 1),
+            ):
+                torch._dynamo.reset()
+                got = torch.compile(f, backend="vulkan", dynamic=False)(*on_device([x, y]))  # type: ignore[call-overload]
+                same(got, f(x, y), rtol=1e-2, atol=1e-2)  # type: ignore[operator]
+                assert len(asked) == count
+    finally:
+        splits.tuned = original
+
+
 def test_a_wrong_result_is_seen() -> None:
     operation = SPLITS.operation(Problem("columns", torch.float32, 12, 9, 3))
     x = torch.randn(9, 12)

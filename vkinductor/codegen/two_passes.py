@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from . import heuristics
 from .operands import as_dtype
 from .reductions import greatest_number, reduction
 from .types import glsl_type, literal
@@ -37,6 +38,8 @@ def _softmax(kernel: Any, dtype: torch.dtype, value: Any) -> tuple[Any, Any]:
     top = kernel.row_value(kernel.accumulate(greatest_number(dtype), [element])[0], dtype)
     kernel.cut_row([])
     exact, near = ("vk_exp_f64",) * 2 if dtype == torch.float64 else ("vk_exp", "vk_exp_near")
+    if dtype == torch.float32 and not kernel.features.contains_op("exp") and heuristics.device_exp2(kernel.device_info):
+        near = "vk_exp_in_sum"  # all that is made of the powers is their sum
     difference = kernel.cse.generate(kernel.compute, f"({element} - {top})", dtype=dtype, shape=())
     power = kernel.cse.generate(kernel.compute, f"{near}({difference})", dtype=dtype, shape=())
     kernel.cse.put(f"{glsl_type(dtype).register} {exact}({difference})", power)  # what follows takes the same

