@@ -243,7 +243,7 @@ def test_matrices_of_a_workgroup_need_rows_in_memory() -> None:
     ],
 )
 def test_the_driver_unrolls_passes_over_k_by_eights_or_not_at_all(k: int, rolled: bool) -> None:
-    """NVIDIA's driver 580 took two to three times as long where it unrolled 10, 12, 44 or 86 passes."""
+    """NVIDIA's driver 580 took two to three times as long where it unrolled 10, 12, 15, 44 or 86 passes."""
     problem = Problem(1, 2048, 2048, k, torch.float16, a_contiguous="k", b_contiguous="k", a_width=8, b_width=8)
     for known in ({}, {"static": False, "static_k": True}):
         assert BEST.values(card(), dataclasses.replace(problem, **known))["rolled"] == rolled

@@ -19,7 +19,7 @@ from .problem import Problem
 from .tiles import COMPONENTS, HALVES, BlockTile
 
 # NVIDIA's driver 580 unrolls a loop over k whose passes it can count. Up to 8 passes, or a multiple of 8, that is worth
-# a few percent; with 10, 12, 44 or 86 it made products of 2048 x 2048 2 to 3.3 times as slow (H200, 2026-11-30).
+# a few percent; with 10, 12, 15, 44 or 86 it made products of 2048 x 2048 2 to 3.3 times as slow (H200, 2026-11-30).
 _UNROLLED = 8
 
 
@@ -193,7 +193,7 @@ class WorkgroupTile(CooperativeTile):
         half_use, component = self.leaves_as(info, problem.dtype), COMPONENTS[problem.dtype][1]
         terms = ceildiv(problem.k, self.splits * self.bk) * self.bk
         whole = problem.k_is_known and problem.k == terms * self.splits and terms % self.grain == 0
-        passes = terms // self.grain
+        passes = (problem.k if self.splits == 1 else terms) // self.grain
         counted = problem.k_is_known and not self.streams
         return {
             **super().values(info, problem),
