@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vkinductor.codegen import launch, scheduling
 from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo
 
@@ -54,3 +55,13 @@ def pretend(monkeypatch: pytest.MonkeyPatch, info: DeviceInfo) -> None:
     monkeypatch.setattr(device, "info", info)
     # What a card is asked by running a kernel there.
     monkeypatch.setitem(device.__dict__, "rounds_bfloat16", True)
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, info: DeviceInfo) -> list[launch.Kernel]:
+    """Pretend to have ``info``; the kernels that programs define from now on, of which none is compiled or runs."""
+    kernels: list[launch.Kernel] = []
+    pretend(monkeypatch, info)
+    monkeypatch.setattr(launch, "prefetch", kernels.append)
+    monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
+    monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)
+    return kernels

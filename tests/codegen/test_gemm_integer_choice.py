@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from cards import card, pretend
+from cards import card, launched
 
-from vkinductor.codegen import launch, scheduling
 from vkinductor.codegen.gemm import integer
 from vkinductor.codegen.gemm.choose import candidates, choose, forced
 from vkinductor.codegen.gemm.cooperative import WorkgroupTile
@@ -102,11 +101,7 @@ def program(a: torch.Tensor, w: torch.Tensor, b: torch.Tensor, rows: torch.Tenso
     ids=str,
 )
 def test_text_for_other_devices_compiles(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels: list[launch.Kernel] = []
-    pretend(monkeypatch, eight_bit_card(*SUBGROUPS, *WORKGROUPS))
-    monkeypatch.setattr(launch, "prefetch", kernels.append)
-    monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
-    monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)
+    kernels = launched(monkeypatch, eight_bit_card(*SUBGROUPS, *WORKGROUPS))
     compiler = HephaistosCompiler()
     for (m, n, k), dynamic in (((128, 256, 128), False), ((77, 45, 33), True)):
         torch._dynamo.reset()

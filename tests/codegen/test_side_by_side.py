@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.nn.functional as F
-from cards import card, pretend
+from cards import card, launched
 from compiled import compiled, dispatches, on_device, same
 
-from vkinductor.codegen import heuristics, launch, scheduling
+from vkinductor.codegen import heuristics
 from vkinductor.codegen.gemm.choose import forced
 from vkinductor.codegen.gemm.cooperative import SubgroupTile, WorkgroupTile
 from vkinductor.codegen.gemm.side_by_side import serves
@@ -60,11 +60,7 @@ def test_values_and_launches(tile: BlockTile, dtype: torch.dtype) -> None:
 )
 def test_what_a_card_runs(rows: int, sizes: tuple[int, ...], together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One product where some leave the device idle alone, whose text compiles; three elsewhere. Nothing runs."""
-    kernels: list[launch.Kernel] = []
-    pretend(monkeypatch, card())
-    monkeypatch.setattr(launch, "prefetch", kernels.append)
-    monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
-    monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)
+    kernels = launched(monkeypatch, card())
     shapes = [(rows, 512), *((n, 512) for n in sizes)]
     given = [torch.empty(shape, dtype=HALF, device="vulkan") for shape in shapes]
     with heuristics.override(fused_linears=None):

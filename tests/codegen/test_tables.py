@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from cards import card, pretend
+from cards import card, launched
 from compiled import compiled, dispatches, on_device, same
 
-from vkinductor.codegen import heuristics, launch, scheduling
+from vkinductor.codegen import heuristics
 
 
 def rotated(x: torch.Tensor, y: torch.Tensor, angles: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,11 +36,7 @@ def test_values_and_launches() -> None:
 @pytest.mark.parametrize("heads", [1, 32])
 def test_what_a_card_runs(heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel of the tables alone computes sines; where nothing is larger than they, each does. Nothing runs."""
-    kernels: list[launch.Kernel] = []
-    pretend(monkeypatch, card())
-    monkeypatch.setattr(launch, "prefetch", kernels.append)
-    monkeypatch.setattr(scheduling, "prefetch_definition", lambda *args: None)
-    monkeypatch.setattr(launch.Kernel, "_first_run", lambda self, *args: None)
+    kernels = launched(monkeypatch, card())
     given = [torch.empty(s, device="vulkan") for s in ((heads, 20, 16), (heads, 20, 16), (20, 16))]
     torch.compile(rotated, backend="vulkan", dynamic=False)(*given)
     kernels = list({kernel.name: kernel for kernel in kernels}.values())
