@@ -106,10 +106,13 @@ def tile_by_rules(info: DeviceInfo, problem: Problem) -> LastTile | int | None:
     if not problem.last:
         return next((n for n in _AT_ONCE if columns(window, n) <= _MOST_VALUES), None)
     loads = -(-problem.channels // width)
-    many = problem.batch * prod(problem.space[:-1]) * -(-problem.space[-1] // 8) * loads >= _FEWEST_OF_EIGHT
-    many = many and problem.dtype.itemsize == 2 and problem.space[-1] > 4
-    eight = [_OF_EIGHT] if many and loads >= _OF_EIGHT.lanes else []
-    return next((t for t in [*eight, *last_tiles(problem.channels, width)] if t.fits(info, window, width)), None)
+    blocks = problem.batch * prod(problem.space[:-1]) * -(-problem.space[-1] // _OF_EIGHT.at_once)
+    # Of which most are there.
+    filled = problem.space[-1] > _OF_EIGHT.at_once // 2 and loads >= _OF_EIGHT.lanes
+    eight = filled and problem.dtype.itemsize == 2 and blocks * loads >= _FEWEST_OF_EIGHT
+    return next(
+        (t for t in [*[_OF_EIGHT] * eight, *last_tiles(problem.channels, width)] if t.fits(info, window, width)), None
+    )
 
 
 def candidates(info: DeviceInfo, problem: Problem) -> list[LastTile | int]:

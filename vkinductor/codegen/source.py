@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +122,7 @@ def assemble(
     per_group: int,
     writes: Iterable[str],
     nbytes: Sequence[int | None],
-    turns: Mapping[str, int] = {},
+    turns: Iterable[tuple[str, int]] = (),
 ) -> KernelText:
     """Fill skeleton ``template``: header, argument block, the library functions used, then the body."""
     values = {
@@ -141,6 +141,5 @@ def assemble(
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = extensions(draft)
     text = render(template, **values)
-    return KernelText(
-        text, layout, per_group, tuple(writes), tuple(nbytes), context.get("subgroup_size"), tuple(turns.items())
-    )
+    subgroup_size = context.get("subgroup_size")
+    return KernelText(text, layout, per_group, tuple(writes), tuple(nbytes), subgroup_size, tuple(turns))

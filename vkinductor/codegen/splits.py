@@ -27,6 +27,8 @@ from . import heuristics
 
 # Reductions whose parts are reduced in the same way.
 _PLAIN = frozenset(("sum", "prod", "any", "max", "min"))
+# Operators that Inductor makes sums of.
+_SUMS = frozenset((torch.ops.aten.sum, torch.ops.aten.mean))
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,6 @@ def _elements(node: Any) -> int | None:
     value = getattr(node, "meta", {}).get("val")
     sizes: Any = value.shape if isinstance(value, torch.Tensor) else (None,)
     return prod(sizes) if all(isinstance(size, int) for size in sizes) else None
-
-
-_SUMS = frozenset((torch.ops.aten.sum, torch.ops.aten.mean))
 
 
 def _all_reads(inner_fn: Any, ranges: Sequence[Any], reduction_ranges: Sequence[Any]) -> Any:

@@ -163,8 +163,6 @@ class VulkanTemplateKernel(VulkanKernel):
         self.node = node
         self.workgroups: Any = 1
         self.results: list[Result] = []
-        # Whether it adds to what is in memory.
-        self.accumulates = False
         self.marked: list[str] = []
         self.turns: dict[str, int] = {}
         numel = sympy_product(node.get_size())
@@ -256,9 +254,7 @@ class VulkanTemplateKernel(VulkanKernel):
 
     def _store_line(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:
         line = super()._store_line(name, index, value, mode)
-        if mode is not None:
-            self.accumulates = True
-        else:
+        if mode is None:
             dtype = V.graph.get_dtype(name)
             text = self.index_to_str(self.prepare_indexing(index))
             self.results.append(
@@ -272,7 +268,7 @@ class VulkanTemplateKernel(VulkanKernel):
         A template may then compute several results before it stores them with one wide store, and some that it does not
         store: nothing else of the epilogue is seen outside.
         """
-        if self.accumulates:
+        if self.atomic_add_found:
             return None
         accesses = list(self.accesses.values())
         lines = {scalar([result.line], accesses)[0]: result for result in self.results}
@@ -349,7 +345,9 @@ class VulkanTemplateKernel(VulkanKernel):
             and half_results(self.device_info, self.accesses.values(), self.atomic_add_found),
         }
         layout = ArgumentLayout(tuple(fields))
-        return assemble(template, layout, self.device_info, context, 1, sorted(self.written), nbytes, self.turns)
+        return assemble(
+            template, layout, self.device_info, context, 1, sorted(self.written), nbytes, self.turns.items()
+        )
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """Launch with the number of workgroups the plan computed."""
