@@ -535,7 +535,7 @@ def spell_lengths_alike(device_type: str) -> None:
         return index, names, sizes
 
     normalize.vkinductor = True  # type: ignore[attr-defined]
-    recorder._normalize = staticmethod(normalize)  # type: ignore[assignment]
+    recorder._normalize = staticmethod(normalize)  # type: ignore[method-assign]
 
 
 def serve_flex_attention(device_type: str) -> None:
