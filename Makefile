@@ -6,12 +6,13 @@ PYTHON_IN_VENV := $(VENV)/bin/python
 PYTEST_ARGS ?= -n 2
 CONFORMANCE_ARGS ?= --log conformance.jsonl --samples 4
 
-.PHONY: help demo setup setup-dev test drivers conformance lint format info clean
+.PHONY: help demo setup setup-dev test drivers versions conformance lint format info clean
 
 help:
 	@echo "make demo    a real language model through torch.compile(backend=\"vulkan\")"
 	@echo "make test    the tests (make test PYTEST_ARGS='-x tests/runtime' runs some of them)"
 	@echo "make drivers    the tests of templates on Mesa 25 and 26 and SwiftShader, unpacked into build/ (DRIVERS_ARGS)"
+	@echo "make versions   the tests of the seams to torch on its oldest and newest version, in build/ (VERSIONS_ARGS)"
 	@echo "make conformance    every operator against the CPU (hours; stops and goes on; CONFORMANCE_ARGS='sin add')"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  ruff format"
@@ -32,6 +33,9 @@ test: setup-dev
 
 drivers: setup-dev
 	@$(PYTHON_IN_VENV) tools/drivers.py $(DRIVERS_ARGS)
+
+versions:
+	@python=$$(sh tools/python.sh) && "$$python" tools/versions.py $(VERSIONS_ARGS)
 
 conformance: setup-dev
 	@$(PYTHON_IN_VENV) -m vkinductor conformance $(CONFORMANCE_ARGS)

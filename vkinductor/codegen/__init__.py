@@ -51,6 +51,7 @@ def register() -> None:
     compat.replace_scans("vulkan", long_scans.create)
     compat.compare_any_strides()
     compat.reindex_what_is_shared("vulkan")
+    compat.spell_lengths_alike("vulkan")
     compat.keep_guards_apart()
     compat.serve_flex_attention("vulkan")
     register_interface_for_device("vulkan", VulkanInterface)

@@ -47,6 +47,7 @@ _NEEDED = (
     ("torch._dynamo.guards", "DeletedGuardManagerWrapper"),
     ("torch.nn.attention.flex_attention", "_validate_device"),
     ("torch._inductor.subgraph_lowering", "PointwiseSubgraphLowering"),
+    ("torch._inductor.dependencies", "_RecordLoadStoreInner._normalize"),
 )
 # module, class, attribute that its __init__ gives each instance.
 _NEEDED_OF_INSTANCES = (("torch._inductor.codegen.common", "CSE", "varname_map"),)
@@ -511,6 +512,30 @@ def reindex_what_is_shared(device_type: str) -> None:
 
     reindex.vkinductor = True  # type: ignore[attr-defined]
     scheduler.Scheduler._try_reindex_pointwise_for_reduction = reindex  # type: ignore[method-assign]
+
+
+def spell_lengths_alike(device_type: str) -> None:
+    """Let torch 2.11 see that a template and its epilogue go over the same elements where a size is a sum.
+
+    Accesses are compared as they are spelt, once loops are merged (``settings.FIXED``): 3 * s * (s + 2) in what a
+    convolution writes, 3 * s**2 + 6 * s in what reads it.
+    """
+    from torch._inductor import config, dependencies
+    from torch._inductor.virtualized import V
+
+    recorder = dependencies._RecordLoadStoreInner
+    original = recorder._normalize
+    if hasattr(config, "loop_reindexing_after_fusion") or getattr(original, "vkinductor", False):
+        return
+
+    def normalize(index: Any, var_ranges: Any) -> Any:
+        index, names, sizes = original(index, var_ranges)
+        if device_type in V.graph.device_types:
+            sizes = tuple(map(V.graph.sizevars.simplify, sizes))
+        return index, names, sizes
+
+    normalize.vkinductor = True  # type: ignore[attr-defined]
+    recorder._normalize = staticmethod(normalize)  # type: ignore[method-assign]
 
 
 def serve_flex_attention(device_type: str) -> None:
