@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from vkinductor.codegen import launch, scheduling
+from vkinductor.codegen.gemm.quads import usual
 from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import CooperativeShape, DeviceInfo
+from vkinductor.runtime.matrix_components import Places, Sums
 
 HALVES = ("float16", "bfloat16")
 
@@ -49,12 +51,20 @@ def card(**changes: Any) -> DeviceInfo:
     return dataclasses.replace(info, **{**values, **changes})
 
 
+class Components:
+    """Of a card: where NVIDIA's driver has them."""
+
+    def places(self, sums: Sums) -> Places | None:
+        return usual(sums.rows, sums.columns, sums.threads)
+
+
 def pretend(monkeypatch: pytest.MonkeyPatch, info: DeviceInfo) -> None:
     """Generate code for ``info`` as if it were the device's: nothing made so may run."""
     device = context.get()
     monkeypatch.setattr(device, "info", info)
     # What a card is asked by running a kernel there.
     monkeypatch.setitem(device.__dict__, "rounds_bfloat16", True)
+    monkeypatch.setitem(device.__dict__, "components", Components())
 
 
 def launched(monkeypatch: pytest.MonkeyPatch, info: DeviceInfo) -> list[launch.Kernel]:

@@ -27,6 +27,7 @@ _WRITERS = (
     "offload",
     "runtime/abi.py",
     "runtime/grid.py",
+    "runtime/matrix_components.py",
     "runtime/pipeline.py",
     "runtime/spirv/float_controls.py",
     "device/storage.py",

@@ -19,6 +19,7 @@ from vkinductor.runtime.errors import DeviceLostError, UnsupportedError, VulkanE
 from vkinductor.runtime.features import ALWAYS_ENABLED, EXTENSION_ONLY, MEMBERS, FeatureChain
 from vkinductor.runtime.functions import Functions
 from vkinductor.runtime.loader import Instance
+from vkinductor.runtime.matrix_components import MatrixComponents
 from vkinductor.runtime.memory import POISON_BIAS, Allocator
 from vkinductor.runtime.physical import compute_queue_family
 from vkinductor.runtime.pipeline import PipelineCache
@@ -76,6 +77,11 @@ class Device:
     def rounds_bfloat16(self) -> bool:
         """Whether its own conversions to bfloat16 are torch's, asked of it on first use (see `bfloat16`)."""
         return bfloat16.rounds(self)
+
+    @cached_property
+    def components(self) -> MatrixComponents:
+        """Where it has the components of matrices, asked of it on first use."""
+        return MatrixComponents(self)
 
     def _create(self, physical: Any) -> Any:
         ffi, info = self.ffi, self.info

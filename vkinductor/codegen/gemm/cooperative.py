@@ -12,10 +12,13 @@ from typing import Any, TypeVar
 import torch
 from torch._inductor.utils import ceildiv
 
+from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
+from vkinductor.runtime.matrix_components import Sums
 
 from ..types import glsl_type
 from .problem import Problem
+from .quads import Quads, quads, usual
 from .tiles import COMPONENTS, HALVES, BlockTile
 
 # NVIDIA's driver 580 unrolls a loop over k whose passes it can count. Up to 8 passes, or a multiple of 8, that is worth
@@ -171,12 +174,16 @@ class WorkgroupTile(CooperativeTile):
             return "Accumulator"
         return "A" if info.features.cooperative_matrix2_conversions else ""
 
-    def _by_quads(self, info: DeviceInfo) -> bool:
-        """Whether halves of whole blocks may leave from the components that invocations have."""
-        features = info.features
-        shuffles = features.subgroup_shuffle and features.subgroup_vote and info.limits.subgroup_size >= 4
+    def _by_quads(self, info: DeviceInfo, dtype: torch.dtype) -> Quads | None:
+        """Where the components of a block lie, if its halves may leave from them."""
+        shuffles = info.features.subgroup_shuffle and info.limits.subgroup_size >= 4
         # Not what comes together from parts: that took twice as long (H200).
-        return bool(not self.streams and self.bm * self.bn % (8 * self.threads) == 0 and shuffles)
+        if self.streams or dtype not in HALVES or not shuffles:
+            return None
+        if self.emulated:
+            return quads(usual(self.bm, self.bn, self.threads))
+        sums = Sums(self.bm, self.bn, self.bk, self.threads, COMPONENTS[dtype][1])
+        return quads(context.get().components.places(sums))
 
     def _listed(self, info: DeviceInfo, dtype: torch.dtype, result: str) -> bool:
         """Whether the device multiplies such tiles of ``dtype`` with sums of type ``result``."""
@@ -201,7 +208,7 @@ class WorkgroupTile(CooperativeTile):
             "half_use": half_use,
             "half_bits": self.emulated or (info.features.float16 and self._listed(info, torch.float16, "float16")),
             "half_storage": glsl_type(problem.dtype).storage,
-            "quads": self._by_quads(info),
+            "quads": self._by_quads(info, problem.dtype),
             "tail": not whole,
             "rolled": counted and passes > _UNROLLED and passes % _UNROLLED != 0,
         }
