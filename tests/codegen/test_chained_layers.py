@@ -13,7 +13,7 @@ import vkinductor
 from vkinductor.codegen import heuristics, recording
 from vkinductor.codegen.attention.step_tiles import StepTile
 from vkinductor.codegen.fused import tiles
-from vkinductor.codegen.gemm import problem, skinny
+from vkinductor.codegen.gemm import skinny
 from vkinductor.codegen.gemm.choose import forced
 from vkinductor.codegen.gemm.problem import Problem
 from vkinductor.codegen.gemm.skinny import GemvTile, whole_rows
@@ -150,13 +150,13 @@ def test_workgroups_are_few_where_dispatches_wait():
 
 def test_a_graph_says_how_many_products_it_has(monkeypatch):
     """Only dispatches of many wait for each other where nothing else is asked for."""
-    seen, waits = [], problem._waits
+    seen, products = [], heuristics.products
 
-    def asked() -> bool:
-        seen.append(heuristics._products())
-        return waits()
+    def asked() -> int:
+        seen.append(products())
+        return seen[-1]
 
-    monkeypatch.setattr(problem, "_waits", asked)
+    monkeypatch.setattr(heuristics, "products", asked)
     weights = [torch.ones(64, 64).to("vulkan") for _ in range(5)]
 
     def chain(x):
@@ -172,6 +172,6 @@ def test_a_graph_says_how_many_products_it_has(monkeypatch):
 def test_it_is_for_many_products_by_nvidias_driver(monkeypatch):
     card = cards.card(driver_name="NVIDIA")
     for products, waits in ((7, False), (8, True)):
-        monkeypatch.setattr(heuristics, "_products", lambda products=products: products)
+        monkeypatch.setattr(heuristics, "products", lambda products=products: products)
         assert heuristics.dispatches_wait(card) == waits
     assert not heuristics.dispatches_wait(cards.card(driver_name="NVK"))

@@ -77,6 +77,15 @@ def test_sizes_that_vary(kind: str) -> None:
             same(g(*on_device([a, b])), exact(product, [a, b]), **TOLERANCE[torch.float16])
 
 
+@pytest.mark.parametrize("k", [32, 96, 70])
+def test_one_tile_a_pass(k: int) -> None:
+    """Instead of two: whole passes, and what is left of k."""
+    tile = WorkgroupTile(16, 32, 32, threads=64, unroll=1, emulated=1)
+    hold(tile, product, *operands(torch.float16, (33, k), (k, 64)))
+    with_parts = dataclasses.replace(tile, splits=2)
+    hold(with_parts, product, *operands(torch.float16, (33, k), (k, 64)))
+
+
 def layouts(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Contiguous in k or not, on both sides; a stride everywhere; batches."""
     return a @ b, c.t() @ d.t(), a @ d.t(), c.t() @ b, a[:, ::2] @ b[::2], torch.stack([a, -a]) @ d.t()

@@ -128,6 +128,22 @@ WAITING = {
 }
 
 
+# With 128 terms a step; GELU and a residual included, which take 1 to 2 us of it.
+WAITING_FEW = {
+    (1024, 1024, 1024): (WorkgroupTile(64, 64, 128, threads=128, unroll=1), 15.8),
+    (128, 3072, 768): (WorkgroupTile(64, 64, 128, threads=128, unroll=1), 10.0),
+    (512, 512, 512): (WorkgroupTile(32, 64, 128, threads=128, unroll=1), 5.5),
+}
+
+
+@pytest.mark.parametrize("size", WAITING_FEW, ids=str)
+def test_few_blocks_between_other_kernels(size: tuple[int, int, int]) -> None:
+    tile, took = WAITING_FEW[size]
+    problem = Problem(1, *size, torch.float16, b_contiguous="k", a_width=8, b_width=8, waits=True)
+    assert choose(card(), problem) == tile
+    assert waiting.estimate(132, problem, tile) == pytest.approx((took - 1.2) * 1000, rel=0.22)
+
+
 @pytest.mark.parametrize("size", WAITING, ids=str)
 def test_products_between_other_kernels(size: tuple[int, int, int]) -> None:
     """What fills the device by itself comes first, sums of parts included; a product alone in its graph has others."""
@@ -185,7 +201,7 @@ def program(a: torch.Tensor, w: torch.Tensor, b: torch.Tensor, bias: torch.Tenso
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
-    "tile", [SUBGROUP[0], SUBGROUP[-1], WORKGROUP[0], BEST, dataclasses.replace(BEST, splits=3)], ids=str
+    "tile", [SUBGROUP[0], SUBGROUP[-1], WORKGROUP[0], WORKGROUP[-1], BEST, dataclasses.replace(BEST, splits=3)], ids=str
 )
 def test_text_for_other_devices_compiles(tile: Tile, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """The native text of cooperative matrices becomes SPIR-V: whole tiles, odd sizes, sizes that vary. Nothing runs."""
@@ -298,6 +314,23 @@ def test_rows_that_vary_are_many_unless_they_are_known_to_be_few(
     assert len(seen) == 1
 
 
+# Where calls do not wait for each other a kernel that waits for the product took 30.6 instead of 9.0 us at 1024^3; with
+# the tile for products that wait it was 18.3 instead of 15.8.
+FEW_BLOCKS = ((512, 512, 512), (1024, 1024, 1024), (256, 1024, 1024), (128, 3072, 768), (384, 768, 3072))
+
+
+@pytest.mark.parametrize("size", FEW_BLOCKS, ids=str)
+def test_few_blocks_take_their_epilogue_along(size: tuple[int, int, int]) -> None:
+    erf, large = 52, WORKGROUP[WORKGROUP.index(BEST)]
+    for dtype, waits in itertools.product((torch.float16, torch.bfloat16), (False, True)):
+        problem = Problem(1, *size, dtype, b_contiguous="k", a_width=8, b_width=8, waits=waits)
+        tile = choose(card(), problem)
+        assert tile.splits > 1 or affords(card(), problem, tile, erf)
+        assert affords(card(), problem, large, erf)
+        # mish took 78 us at 1024^3.
+        assert not affords(card(), problem, large, 100)
+
+
 @pytest.mark.parametrize("n", [2048, 4096, 8192])
 def test_matrices_of_a_workgroup_leave_functions_to_a_kernel(n: int) -> None:
     """Sums and a comparison cost less than a kernel of their own; erf in the code of each element does so only where
@@ -307,10 +340,8 @@ def test_matrices_of_a_workgroup_leave_functions_to_a_kernel(n: int) -> None:
     for dtype, tile in itertools.product((torch.float16, torch.bfloat16), (WORKGROUP[0], BEST)):
         problem = Problem(1, n, n, n, dtype)
         assert affords(card(), problem, tile, few)
-        # One wave of the larger tile at 2048 is not full.
-        waves = tile.groups(1, n, n) / 132
-        assert affords(card(), problem, tile, erf) == (waves >= 1)
-        assert affords(single, problem, tile, erf) == (dtype == torch.float16 and waves >= 1)
+        assert affords(card(), problem, tile, erf)
+        assert affords(single, problem, tile, erf) == (dtype == torch.float16)
         assert not affords(card(), problem, tile, more)
         assert affords(card(), problem, SUBGROUP[0], more)
 

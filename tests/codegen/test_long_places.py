@@ -10,6 +10,7 @@ import pytest
 import torch
 from compiled import check, compiled, dispatches, name_of, on_device, same
 
+import vkinductor
 from vkinductor.codegen import heuristics
 from vkinductor.codegen.recording import recordings
 from vkinductor.runtime.replay.persistent import PersistentProgram
@@ -45,6 +46,20 @@ def test_values_with_ties(dtype: torch.dtype) -> None:
     for length in LENGTHS:
         torch._dynamo.reset()
         check(every, torch.randint(0, 50, (3, length)).to(dtype))
+
+
+def test_calls_that_share_no_memory_do_not_wait_for_each_other() -> None:
+    rows = [torch.randn(2, 2003) for _ in range(3)]
+    calls = on_device(rows)
+    run = compiled(lambda x: x.argmax(-1), dynamic=False, options={"recording": False})
+    for x in calls:
+        run(x)
+    vkinductor.synchronize()
+    before = vkinductor.stats()["barriers"]
+    results = [run(x) for x in calls]
+    assert vkinductor.stats()["barriers"] == before
+    for result, x in zip(results, rows, strict=True):
+        same(result, x.argmax(-1))
 
 
 def test_nan_and_infinities() -> None:

@@ -169,10 +169,10 @@ def dispatches_wait(info: DeviceInfo) -> bool:
     if setting("persistent"):
         return False
     form = _overrides.get().get("form", setting("chained"))
-    return form == "chained" or (form == "auto" and by_default(info) and _products() >= FEWEST_STEPS)
+    return form == "chained" or (form == "auto" and by_default(info) and products() >= FEWEST_STEPS)
 
 
-def _products() -> int:
+def products() -> int:
     """Linear layers and other matrix products of the graph being lowered."""
     from torch._inductor.virtualized import V
 

@@ -22,7 +22,7 @@ from torch._inductor.virtualized import V, ops
 from . import heuristics
 from .alignment import vector_width
 from .compat import size_hint
-from .counters import counters
+from .counters import counters, turn_bytes
 from .template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out, realized
 from .types import is_float
 from .vectors import elements, load_type, narrowest
@@ -114,6 +114,9 @@ def _plan(kernel: VulkanTemplateKernel, parts: int, largest: bool) -> tuple[str,
     x, info = kernel.inputs[0], kernel.device_info
     for place in (1, 2):
         kernel.written.add(kernel.args.input(kernel.inputs[place].get_name()))
+    # Calls that share nothing else do not wait for each other's counters: 4 rows of 128256 halves take 0.9 us instead
+    # of 7.2, one of a million 1.2 instead of 8.1 (H200).
+    kernel.takes_turns(2, turn_bytes(int(x.get_size()[0])))
     dtype, (rows, n) = x.get_dtype(), (int(s) for s in x.get_size())
     width = narrowest(dtype, min(8, vector_width(x, 1)))
     limit = min(info.limits.max_workgroup_invocations, info.limits.max_workgroup_size[0])

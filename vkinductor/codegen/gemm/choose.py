@@ -214,9 +214,11 @@ def _shared(problem: Problem, tile: BlockTile, units: int, rate: float) -> float
 # on an H200 the code of erf took 40 us a tile of 128 elements an invocation.
 _OPERATION_NS = 4.0
 # The same where the result is a matrix of halves, and what is added to it comes as one: GELU of a linear layer and a
-# residual took 18 us more than the layer of 4096^3 in either format, 4 to 5 us more at 2048^3. Fewer blocks were not
-# measured.
+# residual took 18 us more than the layer of 4096^3 in either format, 4 to 5 us more at 2048^3. Less than a wave of
+# blocks took 3 us more at 1024^3, where calls wait for each other 27 us as with a kernel of its own; where they do not
+# 9.0 instead of 30.6, since then products wait for such a kernel as well. Twice as many operations (mish) took 78 us.
 _WHOLE_OPERATION_NS = 0.75
+_OPERATION_BEFORE_A_WAVE_NS = 1.0
 # Those that a unit has of such a kernel, in one workgroup or two.
 _INVOCATIONS = 256
 _STREAMED_BYTES_A_NS = 4000.0
@@ -227,7 +229,9 @@ def affords(info: DeviceInfo, problem: Problem, tile: Tile, operations: int) -> 
     if not isinstance(tile, WorkgroupTile):
         return True
     waves = tile.groups(problem.batch, problem.m, problem.n) / compute_units(info)
-    each = _WHOLE_OPERATION_NS if waves >= 1 and tile.leaves_as(info, problem.dtype) else _OPERATION_NS
+    each = _OPERATION_NS
+    if tile.leaves_as(info, problem.dtype):
+        each = _WHOLE_OPERATION_NS if waves >= 1 else _OPERATION_BEFORE_A_WAVE_NS
     inside = max(1.0, waves) * (tile.bm * tile.bn // _INVOCATIONS) * operations * each
     streamed = 3 * problem.batch * problem.m * problem.n * problem.dtype.itemsize
     return inside < _LAUNCH_NS + streamed / _STREAMED_BYTES_A_NS

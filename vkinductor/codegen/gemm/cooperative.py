@@ -268,8 +268,10 @@ WORKGROUP = (
     WorkgroupTile(64, 128, 64, threads=128, tflops=254),
     WorkgroupTile(128, 64, 64, tflops=184),
     WorkgroupTile(64, 64, 64, threads=128, tflops=143),
+    WorkgroupTile(64, 64, 128, threads=128, unroll=1, tflops=153),
     WorkgroupTile(32, 128, 64, threads=128, tflops=156),
     WorkgroupTile(32, 64, 64, threads=128, tflops=125),
+    WorkgroupTile(32, 64, 128, threads=128, unroll=1, tflops=121),
 )
 
 

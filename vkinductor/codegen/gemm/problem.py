@@ -9,16 +9,11 @@ import sympy
 import torch
 from torch._inductor.virtualized import V
 
-from vkinductor.device.fused_linear import fused_linear
-
+from .. import heuristics
 from ..alignment import divides, vector_width
 from ..compat import size_hint
 from ..types import glsl_type
 from .prologue import Prologue
-
-aten = torch.ops.aten
-
-_PRODUCTS = frozenset((aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, fused_linear))
 
 # The most rows (or columns) of a result for which reading the weights is what takes the time.
 MOST_ROWS = 16
@@ -100,15 +95,6 @@ def _width(operand: Any, dim: int) -> int:
     return vector_width(operand, dim)
 
 
-def _waits() -> bool:
-    """Whether the graph that is lowered has other products."""
-    graph: Any = V.graph
-    if not hasattr(graph, "vkinductor_many_products"):
-        nodes = graph.module.graph.nodes
-        graph.vkinductor_many_products = sum(node.target in _PRODUCTS for node in nodes) > 1
-    return bool(graph.vkinductor_many_products)
-
-
 def describe(a: Any, b: Any) -> Problem:
     """The problem of ``a`` [batch, m, k] or [m, k] times ``b``: laid out in memory, or computed."""
     sizes = [*(a.get_size()[:-2] or [sympy.S.One]), a.get_size()[-2], b.get_size()[-1], a.get_size()[-1]]
@@ -128,7 +114,7 @@ def describe(a: Any, b: Any) -> Problem:
         b_contiguous=along_b,
         a_width=_width(a, {"k": -1, "m": -2}[along_a]) if along_a else 1,
         b_width=_width(b, {"n": -1, "k": -2}[along_b]) if along_b else 1,
-        waits=_waits(),
+        waits=heuristics.products() > 1,
         a_operations=a.operations if isinstance(a, Prologue) else 0,
         b_operations=b.operations if isinstance(b, Prologue) else 0,
     )
