@@ -16,6 +16,7 @@ from .pending import lines_of
 from .precision import half_results
 from .sections import Section, hoist
 from .source import KernelText, assemble
+from .types import glsl_type, literal
 
 if TYPE_CHECKING:
     from .kernel import VulkanKernel
@@ -78,6 +79,8 @@ def _rows(
         "functions": functions,
         "shared": shared,
         "column_sums": kernel.column_sums,
+        "row_sums": [(*sums, glsl_type(dtype), literal(0, dtype)) for *sums, dtype in kernel.row_sums],
+        "together": getattr(kernel.features, "together", 1),
     }
     return "reduction.glsl.jinja", layout.rows * layout.across * layout.turns, specific
 
