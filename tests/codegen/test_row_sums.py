@@ -119,6 +119,7 @@ def test_gradients() -> None:
         _, code = run_fw_bw_and_get_code(lambda: compiled(log_softmax_nll)(mine, target.to("vulkan")))
     exact = x.double().requires_grad_()
     log_softmax_nll(exact, target).backward()
+    assert exact.grad is not None
     same(mine.grad, exact.grad.float(), rtol=1e-5, atol=1e-6)
     assert TOGETHER in code[0]
 
@@ -149,6 +150,8 @@ def test_losses_on_a_card(monkeypatch: pytest.MonkeyPatch, rows: int, columns: i
     assert "d[x0] =" not in reduced.glsl
     assert "layout(local_size_x = 256)" in reduced.glsl
     assert rows // reduced.per_group == 8192
+    # Targets are on their way while rows are reduced.
+    assert "in_ptr1.d[x0]" in reduced.glsl.partition("barrier();")[0]
     # The two sums read before they wait for each other.
     before, _, _ = summed.glsl.partition("barrier();")
     assert before.count("Buffer_uvec4(uint64_t(in_ptr") == 3

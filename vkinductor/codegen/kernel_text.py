@@ -14,7 +14,7 @@ from . import columns, heuristics, loop_limit, vectorize, widening
 from .alignment import divides
 from .pending import lines_of
 from .precision import half_results
-from .sections import Section, hoist
+from .sections import Section, hoist, loaded_before
 from .source import KernelText, assemble
 from .types import glsl_type, literal
 
@@ -61,6 +61,8 @@ def _rows(
         kernel.layout = dataclasses.replace(kernel.layout, across=1)
         width = widening.rows(kernel, sections, accesses)
     layout = kernel.layout
+    if kernel.row_sums and widening.whole_rows(kernel):
+        hoisted = [*hoisted, *loaded_before(sections, kernel.written)]
     functions = [scan.glsl() for scan in kernel.scans]
     shared = [(register, array, layout.workgroup) for (register, _), array in kernel.shared.items()]
     if kernel.row_sort is not None:

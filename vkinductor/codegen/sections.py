@@ -85,3 +85,22 @@ def hoist(sections: list[Section], elements: int) -> list[str]:
     return [f"{kind} {name};" for name, kind in scalars.items()] + [
         f"{kind} {name}[{elements}];" for name, kind in arrays.items()
     ]
+
+
+def loaded_before(sections: list[Section], written: Iterable[str]) -> list[str]:
+    """Take those loads out of flat ``sections`` that wait for nothing: with them a row that has been reduced need not
+    wait for memory once more. ``written``: the pointers whose values change meanwhile."""
+    changing = re.compile(rf"\b({'|'.join(written) or 'none'})\b")
+    found: list[str] = []
+    for section in sections:
+        if section.loop:
+            continue
+        kept: list[str] = []
+        depth = 0
+        for line in section.body:
+            value = line[match.end() :] if (match := _DECLARATION.match(line)) is not None else ""
+            waits = depth or ".d[" not in value or _NAME.search(value) or changing.search(value)
+            (kept if waits else found).append(line)
+            depth += line.count("{") - line.count("}")
+        section.body = kept
+    return found
