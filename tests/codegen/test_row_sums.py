@@ -150,8 +150,9 @@ def test_losses_on_a_card(monkeypatch: pytest.MonkeyPatch, rows: int, columns: i
     assert "d[x0] =" not in reduced.glsl
     assert "layout(local_size_x = 256)" in reduced.glsl
     assert rows // reduced.per_group == 8192
-    # Targets are on their way while rows are reduced.
+    # Targets are on their way while rows are reduced; one invocation a row computes what comes then.
     assert "in_ptr1.d[x0]" in reduced.glsl.partition("barrier();")[0]
+    assert "vk_log(" in reduced.glsl.partition("if (local < " + str(reduced.per_group))[2]
     # The two sums read before they wait for each other.
     before, _, _ = summed.glsl.partition("barrier();")
     assert before.count("Buffer_uvec4(uint64_t(in_ptr") == 3
