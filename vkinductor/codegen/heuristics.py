@@ -52,6 +52,7 @@ LONGEST_SINGLE_ROW, PART_OF_SINGLE_ROW = 8192, 1024
 
 # A sum of one value a row is in parts of at most so many neighbouring rows, which a workgroup of the kernel that
 # reduces them adds up: as many as leave no more parts than one workgroup sums, and of no more elements than it takes.
+# An H200 takes 33.4 us for the losses of 32768 rows of 1024 floats so, and 37.9 with two kernels after the rows'.
 MOST_ROWS_TOGETHER, ELEMENTS_TOGETHER = 8, 4096
 
 # Rows that are reduced with their places are cut where they are longer than one workgroup is quick with, into parts of
@@ -413,6 +414,9 @@ def reduction(
         workgroup = min(128, largest) if row is not None and (not access.sums or halves) else workgroup
         each = kept if access.rounded and access.reads == access.writes == 1 and not access.sums else ELEMENTS_A_LANE
         each = HALVES_WITH_SUMS if halves else each
+        # Few lanes a row where rows' values are summed: losses of 32768 rows of 1024 halves take 20.2 us on an H200
+        # instead of 22.0 with 64 lanes, of floats 33.4 instead of 33.8.
+        each = kept if access.together > 1 else each
         # Short rows have two loads a lane: LayerNorm of 256 halves then takes 17.4 us on an H200 instead of 18.4.
         lanes = min(32, power_of_two_at_least(-(-row_hint // (2 * width))))
         lanes = max(lanes, power_of_two_at_least(-(-row_hint // each)))
