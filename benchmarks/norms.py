@@ -51,6 +51,7 @@ BACKWARD: dict[str, tuple[Callable[..., Any], str, float]] = {
     "rms_norm backward": (rms_norm, "xw", 3.0),
     "layer_norm backward": (layer_norm, "xwb", 3.0),
     "softmax backward": (softmax, "x", 3.0),
+    "log_softmax + nll backward": (cross_entropy, "xt", 2.0),
 }
 
 

@@ -362,7 +362,7 @@ def test_the_only_row_is_cut_where_it_is_long() -> None:
     for single, kernels in ((16384, 2), (8192, 3)):
         torch._dynamo.reset()
         f = compiled(lambda x, t: F.cross_entropy(x, t))
-        with heuristics.override(reads_dominate=True, single_row=single, lanes=512, elements=32):
+        with heuristics.override(reads_dominate=True, single_row=single, rows_together=1, lanes=512, elements=32):
             got, (code,) = run_and_get_code(f, x.to("vulkan"), target.to("vulkan"))
         same(got, F.cross_entropy(x, target), rtol=1e-5, atol=1e-5)
         assert code.count("vulkan_kernel(") == kernels

@@ -82,6 +82,8 @@ class VulkanKernel(KernelWithArguments):
         self.scheduled: Any = ()  # the scheduler nodes of this launch
         # Sums over columns (mixed_reductions.py): (argument, array of the lane's elements).
         self.column_sums: list[tuple[str, str]] = []
+        # Sums of what rows come to (row_sums.py): (argument, the row's value, its dtype).
+        self.row_sums: list[tuple[str, str, torch.dtype]] = []
         self.reduces = self.features.is_reduction()
         if self.reduces:
             rows, row = self.features.numel, self.features.reduction_numel
@@ -95,7 +97,8 @@ class VulkanKernel(KernelWithArguments):
                 self.layout = heuristics.scan(self.device_info, static, *hints)
             else:
                 access = row_access(self.features.scheduler_nodes(), rows, row)
-                access = dataclasses.replace(access, sums=getattr(self.features, "sums", 0))
+                together = getattr(self.features, "together", 1)
+                access = dataclasses.replace(access, sums=getattr(self.features, "sums", 0), together=together)
                 self.layout = heuristics.reduction(self.device_info, static, *hints, self.passes_within, access)
                 self.layout = dataclasses.replace(self.layout, turns=getattr(self.features, "turns", 1))
         else:
@@ -307,7 +310,16 @@ class VulkanKernel(KernelWithArguments):
         return result
 
     def partial_accumulate(self, name: str, reduction_type: str, value: Any, extra_meta: Any) -> None:
-        """Add ``value`` to the sum of its column over the rows that this invocation takes (mixed_reductions.py)."""
+        """Add ``value`` to the sum of its column over the rows that this invocation takes (mixed_reductions.py), or, if
+        it is one of a row, to that of neighbouring rows (row_sums.py)."""
+        if not self.inside_reduction:
+            dtype = V.graph.get_dtype(name)
+            var, total = self.args.output(name), f"row_value{len(self.row_sums)}"
+            self.written.add(var)
+            self.store_buffer_names.add(name)
+            self.row_sums.append((var, total, dtype))
+            self.compute.writeline(f"{total} = {as_dtype(value, dtype)};")
+            return
         var, total = self.args.output(name), f"column{len(self.column_sums)}"
         self.written.add(var)
         self.column_sums.append((var, total))

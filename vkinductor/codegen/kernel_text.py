@@ -14,8 +14,9 @@ from . import columns, heuristics, loop_limit, vectorize, widening
 from .alignment import divides
 from .pending import lines_of
 from .precision import half_results
-from .sections import Section, hoist
+from .sections import Section, defer, hoist
 from .source import KernelText, assemble
+from .types import glsl_type, literal
 
 if TYPE_CHECKING:
     from .kernel import VulkanKernel
@@ -60,6 +61,8 @@ def _rows(
         kernel.layout = dataclasses.replace(kernel.layout, across=1)
         width = widening.rows(kernel, sections, accesses)
     layout = kernel.layout
+    unroll = _unrolled(kernel, sections, width)
+    deferred = defer(sections, hoisted, kernel.written) if kernel.row_sums else None
     functions = [scan.glsl() for scan in kernel.scans]
     shared = [(register, array, layout.workgroup) for (register, _), array in kernel.shared.items()]
     if kernel.row_sort is not None:
@@ -69,7 +72,7 @@ def _rows(
         "layout": layout,
         "subgroup": heuristics.fold_subgroup(kernel.device_info, layout, []),
         "width": width,
-        "unroll": _unrolled(kernel, sections, width),
+        "unroll": unroll,
         "whole": widening.whole_rows(kernel),
         "short_row": _known_below(kernel.features.reduction_numel, 1 << 30),
         "few_rows": _known_below(kernel.features.numel, 1 << 30),
@@ -78,6 +81,9 @@ def _rows(
         "functions": functions,
         "shared": shared,
         "column_sums": kernel.column_sums,
+        "row_sums": [(*sums, glsl_type(dtype), literal(0, dtype)) for *sums, dtype in kernel.row_sums],
+        "deferred": deferred,
+        "together": getattr(kernel.features, "together", 1),
     }
     return "reduction.glsl.jinja", layout.rows * layout.across * layout.turns, specific
 

@@ -18,7 +18,7 @@ from torch._inductor import ir, scheduler
 from torch._inductor.codegen.simd_kernel_features import SIMDKernelFeatures
 from torch._inductor.utils import sympy_product
 
-from . import heuristics
+from . import heuristics, row_sums
 
 
 class MixedFeatures(SIMDKernelFeatures):
@@ -89,6 +89,8 @@ def _fits(rows: Any, columns: Any) -> bool:
     if sums is None or not all(node.is_reduction() for node in columns.get_nodes()) or sums.rows % sums.turns:
         return False
     if rows.group[1] != (sums.rows, sums.columns) or not heuristics.sums_with_rows(sums.rows, sums.columns):
+        return False
+    if row_sums.parted(rows)[1]:
         return False
     kinds = [getattr(node.node, "data", None) for node in rows.get_nodes()]
     if not all(isinstance(kind, (ir.Pointwise, ir.Reduction)) for kind in kinds):

@@ -9,13 +9,15 @@ import sympy
 from torch._inductor import config
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.codegen.simd import SIMDScheduling
+from torch._inductor.codegen.simd_kernel_features import DisableReduction, EnableReduction
+from torch._inductor.scheduler import FusedSchedulerNode
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from vkinductor.runtime import context
 
-from . import heuristics, loop_limit, mixed_reductions, row_sorts
+from . import heuristics, loop_limit, mixed_reductions, row_sorts, row_sums
 from .epilogue_cost import operations
 from .kernel import VulkanKernel
 from .prefetch import prefetch_definition
@@ -65,16 +67,35 @@ class VulkanScheduling(SIMDScheduling):
 
     def can_fuse(self, node1: Any, node2: Any) -> bool:
         """Whether one kernel can compute both."""
-        nodes = [*node1.get_nodes(), *node2.get_nodes()]
+        nodes, usual = [*node1.get_nodes(), *node2.get_nodes()], super().can_fuse
         return (
             row_sorts.fusable(nodes)
-            and bool(super().can_fuse(node1, node2))
+            and row_sums.fusable(node1, node2, lambda: bool(usual(node1, node2)))
             and loop_limit.fusable(context.get().info, nodes)
             and _affordable(node1, nodes)
         )
 
     can_fuse_vertical = can_fuse
     can_fuse_horizontal = can_fuse
+
+    def fuse(self, node1: Any, node2: Any) -> Any:
+        """Both as one group; rows come before sums of what they come to."""
+        found = row_sums.ordered(node1, node2)
+        return super().fuse(node1, node2) if found is None else FusedSchedulerNode.fuse(*found)
+
+    def codegen_node(self, node: Any) -> None:
+        """Generate the kernel of a group of nodes."""
+        rows, sums = row_sums.parted(node)
+        if rows and sums:
+            self.codegen_node_schedule(row_sums.features(self, rows, sums))
+            return
+        row_sums.restore(sums)
+        super().codegen_node(node)
+
+    def generate_node_schedule(self, nodes: Any, numel: Any, rnumel: Any) -> list[Any]:
+        """``nodes`` and where loops over the row begin and end; a single row waits for all that it reads at once."""
+        schedule: list[Any] = super().generate_node_schedule(nodes, numel, rnumel)
+        return joined(schedule) if numel == 1 and heuristics.read_at_once(rnumel) else schedule
 
     def codegen_node_schedule(self, kernel_features: Any) -> None:
         """Generate one kernel, laid out as measured where that is known."""
@@ -134,6 +155,27 @@ class VulkanScheduling(SIMDScheduling):
         origins, detailed = get_kernel_metadata(node_schedule, wrapper)
         wrapper.define_kernel(name, src_code.replace("KERNEL_NAME", repr(name)), f"{origins}\n{detailed}")
         return name
+
+
+def joined(schedule: list[Any]) -> list[Any]:
+    """``schedule`` with one loop over the row where Inductor made two only because they read nothing in common."""
+    loops: list[list[Any]] = [[]]
+    for i, item in enumerate(schedule):
+        if item is EnableReduction and i and schedule[i - 1] is DisableReduction:
+            loops[-1].pop()
+            loops.append([])
+        else:
+            loops[-1].append(item)
+    made = loops[0]
+    for loop in loops[1:]:
+        names = {name for item in made if item not in _MARKS for name in item.get_operation_names()}
+        body = loop[: loop.index(DisableReduction)] if DisableReduction in loop else loop
+        apart = made[-1:] == [EnableReduction] or any(not names.isdisjoint(item.ancestors) for item in body)
+        made = [*made, *((DisableReduction, EnableReduction) if apart else ()), *loop]
+    return made
+
+
+_MARKS = (DisableReduction, EnableReduction)
 
 
 def _affordable(node: Any, nodes: list[Any]) -> bool:

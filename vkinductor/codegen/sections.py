@@ -85,3 +85,52 @@ def hoist(sections: list[Section], elements: int) -> list[str]:
     return [f"{kind} {name};" for name, kind in scalars.items()] + [
         f"{kind} {name}[{elements}];" for name, kind in arrays.items()
     ]
+
+
+@dataclass
+class Deferred:
+    """What is computed once a row, by one invocation each: ``given`` (type and name) by the lanes that reduced the row,
+    ``early`` (type, name and GLSL) loaded before, ``body``."""
+
+    given: list[tuple[str, str]]
+    early: list[tuple[str, str, str]]
+    body: list[str]
+
+
+def defer(sections: list[Section], hoisted: Iterable[str], written: Iterable[str]) -> Deferred | None:
+    """Take the flat sections at the end of ``sections`` away, as what the lanes of a row need not all compute; None,
+    and nothing taken, where that needs what is no plain value of the row. ``written``: pointers that the kernel stores
+    to."""
+    last = max(i for i, section in enumerate(sections) if section.loop)
+    flat = sections[last + 1 :]
+    lines = [line for section in flat for line in section.body]
+    if any((*section.before, *section.after, *section.row) for section in flat):
+        return None
+    kinds = declared([*hoisted, *(line for s in sections[: last + 1] for line in (*s.before, *s.after, *s.row))])
+    set_here = {match[1] for line in lines if (match := re.match(r"\s*(tmp\d+) = ", line)) is not None}
+    given = sorted(_names(lines) - declared(lines).keys() - set_here)
+    if any(kinds.get(name, "bool") == "bool" for name in given):
+        return None
+    changing = re.compile(rf"\b({'|'.join(written) or 'none'})\b")
+    if any(changing.search(line.split(" = ", 1)[-1]) for line in lines):
+        return None  # another invocation has stored it
+    early, body = _loaded_before(lines)
+    del sections[last + 1 :]
+    return Deferred([(kinds[name], name) for name in given], early, body)
+
+
+def _loaded_before(lines: list[str]) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Loads among ``lines`` that wait for nothing, and the other lines."""
+    found: list[tuple[str, str, str]] = []
+    kept: list[str] = []
+    depth = 0
+    for line in lines:
+        match = _DECLARATION.match(line)
+        value = line[match.end() :].rstrip(";") if match is not None else ""
+        waits = depth or ".d[" not in value or _NAME.search(value)
+        if match is None or waits:
+            kept.append(line)
+        else:
+            found.append((match[2], match[3], value))
+        depth += line.count("{") - line.count("}")
+    return found, kept

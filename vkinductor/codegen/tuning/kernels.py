@@ -43,8 +43,8 @@ _SOURCES = tuple(
     f"codegen/{name}.py"
     for name in (
         "columns", "heuristics", "kernel", "mixed_reductions", "ops", "precision", "reductions", "row_access",
-        "sections", "source", "tiles", "two_passes", "vectorize", "widening", "tuning/arguments", "tuning/kernels",
-        "tuning/layouts", "tuning/structure",
+        "row_sums", "sections", "source", "tiles", "two_passes", "vectorize", "widening", "tuning/arguments",
+        "tuning/kernels", "tuning/layouts", "tuning/structure",
     )
 )  # fmt: skip
 
@@ -208,6 +208,7 @@ def _problem(
     dtype = str(max((o.dtype for o in of.memory), key=lambda dtype: _bytes_of(of, dtype))).removeprefix("torch.")
     name = get_fused_kernel_name(features.node_schedule, "original_aten").removeprefix("fused_")
     sums = f" sums={features.sums}x{features.turns}" if getattr(features, "sums", 0) else ""
+    sums += f" together={features.together}" if getattr(features, "together", 1) > 1 else ""
     bucket = Bucket(f"{dtype} {name}{sums} {structure(nodes)}", sizes)
 
     default = Layout({}, min((layout.estimate for layout in found), default=1.0))
@@ -234,7 +235,8 @@ def _static(n: Any) -> bool:
 
 def _rows(kernel: Any, features: Any, info: DeviceInfo) -> list[Layout]:
     nodes, rows, row = features.scheduler_nodes(), features.numel, features.reduction_numel
-    access = dataclasses.replace(row_access(nodes, rows, row), sums=getattr(features, "sums", 0))
+    sums, together = getattr(features, "sums", 0), getattr(features, "together", 1)
+    access = dataclasses.replace(row_access(nodes, rows, row), sums=sums, together=together)
     loops = sum(section.loop for section in kernel.pending)
     facts = layouts.Rows(int(row) if _static(row) else 0, size_hint(row), size_hint(rows), loops, access)
     return layouts.rows(info, kernel.layout, facts)

@@ -133,7 +133,7 @@ def _rows(table: RowTable, layout: ReductionLayout, facts: Rows) -> Iterator[dic
                 break
             for workgroup in table.workgroups:
                 rows = workgroup // lanes
-                if not 0 < rows <= power_of_two_at_least(facts.rows_hint):
+                if not 0 < rows <= power_of_two_at_least(facts.rows_hint) or rows % access.together:
                     continue
                 for elements in _kept(table, facts, lanes, width):
                     yield {"lanes": lanes, "rows": rows, "elements": elements, "width": width}
