@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from vkinductor.codegen import tuning
 from vkinductor.codegen.eager.program import in_clean_thread
 from vkinductor.codegen.gemm import choose
 from vkinductor.codegen.gemm.tiles import DirectTile, RegisterTile, Tile
-from vkinductor.codegen.tuning import build, clock
+from vkinductor.codegen.tuning import build, clock, select, tuner
 from vkinductor.codegen.tuning.gemm import GEMM, problem_of
 from vkinductor.codegen.tuning.results import KIND, Result, Results, Row, results
 from vkinductor.codegen.tuning.select import Times
@@ -248,6 +249,24 @@ def test_calls_wait_or_are_independent() -> None:
     finally:
         device.stream.synchronize()
         workspace.close()
+
+
+def test_candidates_are_lowered_between_those_that_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that time does not run out over candidates that nobody gets to."""
+
+    class Inline(ThreadPoolExecutor):
+        def submit(self, function: Any, /, *args: Any, **named: Any) -> Future[Any]:
+            done: Future[Any] = Future()
+            done.set_result(function(*args, **named))
+            return done
+
+    monkeypatch.setattr(tuner, "ThreadPoolExecutor", Inline)
+    monkeypatch.setattr(select, "LOOKS", 1)
+    monkeypatch.setattr(select, "ROUNDS", 0)
+    lines: list[str] = []
+    with offering(*TILES):
+        tune(GEMM, small_problem(), seconds=20, listener=lambda done, total, what: lines.append(what))
+    assert lines == [line for tile in TILES for line in (f"compiling {GEMM.label(tile)}", GEMM.label(tile))]
 
 
 def test_times_decide(monkeypatch: pytest.MonkeyPatch) -> None:
