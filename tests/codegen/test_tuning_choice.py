@@ -117,6 +117,21 @@ def test_sizes_that_vary_share_a_bucket() -> None:
     assert Size("m", 1, static=False).rounded == 1
 
 
+def test_a_product_that_waits_is_a_problem_of_its_own() -> None:
+    """Another tile may be the rule of thumb's there, and what it takes beside others does not matter."""
+    for sizes, dtype, apart in (
+        ((1, 256, 4096, 4096), torch.float16, True),
+        ((1, 256, 4096, 4096), torch.float32, False),
+        ((1, 8192, 8192, 512), torch.float16, False),
+    ):
+        alone = problem_of(*sizes, dtype, "nt")
+        waiting = dataclasses.replace(alone, waits=True)
+        assert (GEMM.bucket(alone) != GEMM.bucket(waiting)) == apart
+        assert GEMM.operation(waiting).waits == apart
+        assert not GEMM.operation(alone).waits
+        assert nearest(GEMM.bucket(waiting), [(GEMM.bucket(alone), "x")]) == (None if apart else "x")
+
+
 def test_neighbours() -> None:
     tuned = [
         (bucket(m=1024, n=1024), "large"),

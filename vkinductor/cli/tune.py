@@ -98,8 +98,7 @@ def _act(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     known = results()
     known.seen.clear()
     missing: list[str] = []
-    for spec in _problems(arguments):
-        family, problem = spec.problem()
+    for family, problem in (found for spec in _problems(arguments) for found in spec.problems()):
         try:
             why = _missing(family, problem, arguments)
         except NothingWorksError as error:

@@ -170,9 +170,10 @@ class Runner:
         return made
 
     def sample(self, clock: Clock) -> Times:
-        """One measurement in both ways; where the host's clock is all there is, they are one."""
+        """One measurement in both ways; they are one where the problem waits, or the host's clock is all there is."""
         waiting = clock.sample(self.waiting)
-        return Times(waiting, clock.sample(self.independent) if clock.on_device else waiting)
+        both = clock.on_device and not self._workspace.operation.waits
+        return Times(waiting, clock.sample(self.independent) if both else waiting)
 
     def results(self) -> list[torch.Tensor]:
         """Run on the first copy; the results on the CPU."""
@@ -194,10 +195,11 @@ class Runner:
 
 
 def _parts(launch: Launch, built: Built, copy: int) -> dict[tuple[int, int], int]:
-    """By (resource, offset): where the ``copy``-th launch writes in the program's own memory. Each takes the next part
-    of it (``launch.Kernel``'s turns)."""
-    return {
-        (a.resource, a.offset): (a.offset + copy * a.nbytes) % (built.sizes[a.resource] // a.nbytes * a.nbytes)
-        for a in launch.writes
-        if a.resource in built.kept and a.nbytes
-    }
+    """By (resource, offset): where ``launch`` of the ``copy``-th call writes in the program's own memory, of which each
+    takes the next part (``launch.Kernel``'s turns)."""
+    found = {}
+    for resource, offset, nbytes in launch.writes:
+        if resource in built.kept and nbytes:
+            turn = offset // nbytes + copy * len(built.launches)
+            found[resource, offset] = turn % (built.sizes[resource] // nbytes) * nbytes
+    return found
