@@ -5,6 +5,8 @@
 Each system runs in a process of its own, on the same cases; our figure stands beside the peers' of the same run, the
 measured copy bandwidth and the ratios. With ``--ahead N`` it runs in N of them, each with its share of the cases: all
 compile together, and are timed in turn when the last is ready, so that a borrowed card is not held by compilers.
+
+The default is timed. `python -m benchmarks.tuning` times what max-autotune makes of some of the cases beside it.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,15 @@ from tuning_cases import bucket, told
 
 import vkinductor
 from vkinductor.codegen import tuning
+from vkinductor.codegen.eager.program import in_clean_thread
 from vkinductor.codegen.gemm import choose
 from vkinductor.codegen.gemm.tiles import DirectTile, RegisterTile, Tile
-from vkinductor.codegen.tuning import clock
+from vkinductor.codegen.tuning import build, clock, select, tuner
 from vkinductor.codegen.tuning.gemm import GEMM, problem_of
 from vkinductor.codegen.tuning.results import KIND, Result, Results, Row, results
+from vkinductor.codegen.tuning.select import Times
 from vkinductor.codegen.tuning.tuner import NothingWorksError, tune
-from vkinductor.codegen.tuning.workspace import Runner
+from vkinductor.codegen.tuning.workspace import Runner, Workspace
 from vkinductor.device.registry import registry
 from vkinductor.runtime.errors import DeviceLostError
 from vkinductor.runtime.replay.capture import Capture
@@ -89,17 +92,17 @@ def offering(*tiles: Tile) -> Iterator[None]:
 def taking(monkeypatch: pytest.MonkeyPatch, **times: float) -> Iterator[None]:
     """Candidates take so long, by their ``tm``, whatever the device says."""
 
-    def sample(self: Any, runner: Any) -> float:
-        runner.count = 1
-        runner.run()
+    def sample(self: Runner, clock: Any) -> Times:
+        self.waiting.run()
         groups = {label_groups(tile): tile.tm for tile in TILES}
-        return times[f"tm{groups[runner.built.launches[0].groups]}"]
+        time = times[f"tm{groups[self.built.launches[0].groups]}"]
+        return Times(time, time)
 
     def label_groups(tile: DirectTile) -> tuple[int, int, int]:
         return (int(tile.groups(1, 32, 32)), 1, 1)
 
     with monkeypatch.context() as patched:
-        patched.setattr(clock.Clock, "sample", sample)
+        patched.setattr(Runner, "sample", sample)
         yield
 
 
@@ -212,6 +215,58 @@ def test_every_dtype_and_layout(dtype: torch.dtype, layout: str, monkeypatch: py
         found = tune(GEMM, problem_of(2, 17, 9, 65, dtype, layout), seconds=20)
     assert found is not None
     assert {(row.status, row.detail) for row in found.rows} == {("ok", "")}
+
+
+def test_calls_wait_or_are_independent() -> None:
+    """Those that wait do so for nothing else's sake: neither results, nor intermediates, nor counters are shared."""
+    counters = vkinductor.stats
+    tiles = (
+        DirectTile(tm=2, tn=2, blocks=16),
+        RegisterTile(32, 32, 16, 4, 4, splits=2),
+        RegisterTile(16, 32, 8, 4, 4, streams=5),
+    )
+    problem = problem_of(1, 40, 70, 128, torch.float32)
+    operation = GEMM.operation(problem)
+    device = registry.open().runtime
+    workspace = Workspace(device, operation)
+    try:
+        for tile in tiles:
+
+            def made(tile: Tile = tile) -> Runner:
+                program = build.lower(operation, lambda: GEMM.forced(tile))
+                return Runner(build.captured(program, operation.operands), workspace)
+
+            runner = in_clean_thread(made)
+            inside = len(runner.built.launches) - 1  # each part is behind the one before
+            for calls, barriers in ((runner.waiting, 8 * (1 + inside)), (runner.independent, None)):
+                device.stream.synchronize()
+                before = counters()["barriers"]
+                calls.run(8)
+                taken = counters()["barriers"] - before
+                assert taken == barriers if barriers is not None else taken <= 8 * inside
+            assert operation.check is not None
+            assert operation.check(workspace.values, runner.results()[0]) is None
+    finally:
+        device.stream.synchronize()
+        workspace.close()
+
+
+def test_candidates_are_lowered_between_those_that_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that time does not run out over candidates that nobody gets to."""
+
+    class Inline(ThreadPoolExecutor):
+        def submit(self, function: Any, /, *args: Any, **named: Any) -> Future[Any]:
+            done: Future[Any] = Future()
+            done.set_result(function(*args, **named))
+            return done
+
+    monkeypatch.setattr(tuner, "ThreadPoolExecutor", Inline)
+    monkeypatch.setattr(select, "LOOKS", 1)
+    monkeypatch.setattr(select, "ROUNDS", 0)
+    lines: list[str] = []
+    with offering(*TILES):
+        tune(GEMM, small_problem(), seconds=20, listener=lambda done, total, what: lines.append(what))
+    assert lines == [line for tile in TILES for line in (f"compiling {GEMM.label(tile)}", GEMM.label(tile))]
 
 
 def test_times_decide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,5 +514,6 @@ def test_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
     with offering(*TILES):
         found = tune(GEMM, problem_of(1, 64, 64, 64, torch.float32), seconds=20)
     assert found is not None
-    assert len(seen) == 3
+    assert len(seen) == 6
     assert all(row.time is not None and row.time > 1 for row in found.rows)
+    assert all(row.independent is not None and row.independent > 1 for row in found.rows)

@@ -14,20 +14,24 @@ from vkinductor.codegen.tuning import compare
 from vkinductor.codegen.tuning.family import Size, pruned
 from vkinductor.codegen.tuning.gemm import GEMM, operands, problem_of
 from vkinductor.codegen.tuning.learned import nearest
-from vkinductor.codegen.tuning.select import LOOKS, ROUNDS, select
+from vkinductor.codegen.tuning.select import LOOKS, ROUNDS, Times, select
+
+Fake = float | tuple[float, float]
 
 
-def chosen(times: dict[str, list[float] | float], baseline: str | None, budget: float = 1e9) -> Any:
-    """``select`` with fake times (a list: sample by sample, then the last); each costs a unit of the budget."""
+def chosen(times: dict[str, list[Fake] | Fake], baseline: str | None, budget: float = 1e9) -> Any:
+    """``select`` with fake times (a list: sample by sample, then the last; a pair: waiting, independent, else both);
+    each costs a unit of the budget."""
     taken: dict[str, int] = dict.fromkeys(times, 0)
     spent = 0
 
-    def sample(name: str) -> float:
+    def sample(name: str) -> Times:
         nonlocal spent
         spent += 1
         of = times[name]
         taken[name] += 1
-        return of if isinstance(of, float) else of[min(taken[name], len(of)) - 1]
+        one = of[min(taken[name], len(of)) - 1] if isinstance(of, list) else of
+        return Times(*one) if isinstance(one, tuple) else Times(one, one)
 
     choice, found = select(list(times), sample, lambda part: spent >= part * budget, baseline)
     return choice, {m.candidate: m for m in found}
@@ -64,6 +68,25 @@ def test_what_is_faster_only_at_times_is_not_kept() -> None:
     assert chosen({"a": 10.0, "b": [10.0] * LOOKS + [9.0] * 5 + [10.5] + [9.0]}, "a")[0] == "b"
 
 
+def test_what_is_slower_in_one_of_the_measures_is_not_taken() -> None:
+    # nn.Linear of 256 rows: 128 workgroups that share blocks, beside none that do.
+    assert chosen({"a": (48.9, 25.0), "b": (40.0, 31.0)}, "a")[0] == "a"
+    assert chosen({"a": (40.0, 31.0), "b": (48.9, 25.0)}, "a")[0] == "a"
+    assert chosen({"a": (40.0, 31.0), "b": (40.2, 25.0)}, "a")[0] == "b"
+    assert chosen({"a": (40.0, 31.0), "b": (35.0, 31.2)}, "a")[0] == "b"
+    # The fastest of those that are slower in none; both count alike.
+    times: dict[str, Any] = {"a": (40.0, 31.0), "b": (20.0, 33.0), "c": (38.0, 30.0), "d": (39.0, 28.0)}
+    assert chosen(times, "a")[0] == "d"
+    # Whose place none has to take.
+    assert chosen(times, None)[0] == "b"
+
+
+def test_what_is_slower_in_one_look_takes_turns_all_the_same() -> None:
+    looks: list[Any] = [(11.4, 8.0)] * LOOKS
+    assert chosen({"a": 10.0, "b": [*looks, (9.5, 9.0)]}, "a")[0] == "b"
+    assert chosen({"a": 10.0, "b": [*looks, (10.3, 9.0)]}, "a")[0] == "a"
+
+
 def test_a_slow_candidate_is_measured_once() -> None:
     choice, found = chosen({"a": 10.0, "b": 30.0, "c": 12.0}, "a")
     assert choice == "a"
@@ -81,7 +104,7 @@ def test_time_is_up() -> None:
     # Without a second look only what is far better is taken.
     assert choice == "a"
     assert chosen({"a": 10.0, "b": 8.0, "c": 1.0}, "a", budget=2 * LOOKS + 1)[0] == "b"
-    assert select([], lambda name: 1.0, lambda part: False, None) == (None, [])
+    assert select([], lambda name: Times(1.0, 1.0), lambda part: False, None) == (None, [])
 
 
 # Buckets, neighbours, pruning: no device.
@@ -92,6 +115,21 @@ def test_sizes_that_vary_share_a_bucket() -> None:
     assert str(Size("m", 100, static=False)) == str(Size("m", 128, static=False)) == "m~128"
     assert Size("m", 129, static=False).rounded == 256
     assert Size("m", 1, static=False).rounded == 1
+
+
+def test_a_product_that_waits_is_a_problem_of_its_own() -> None:
+    """Another tile may be the rule of thumb's there, and what it takes beside others does not matter."""
+    for sizes, dtype, apart in (
+        ((1, 256, 4096, 4096), torch.float16, True),
+        ((1, 256, 4096, 4096), torch.float32, False),
+        ((1, 8192, 8192, 512), torch.float16, False),
+    ):
+        alone = problem_of(*sizes, dtype, "nt")
+        waiting = dataclasses.replace(alone, waits=True)
+        assert (GEMM.bucket(alone) != GEMM.bucket(waiting)) == apart
+        assert GEMM.operation(waiting).waits == apart
+        assert not GEMM.operation(alone).waits
+        assert nearest(GEMM.bucket(waiting), [(GEMM.bucket(alone), "x")]) == (None if apart else "x")
 
 
 def test_neighbours() -> None:

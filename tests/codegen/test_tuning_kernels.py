@@ -23,6 +23,7 @@ from vkinductor.codegen.tuning import kernels, layouts
 from vkinductor.codegen.tuning.kernels import GENERATED, POINTWISE, REDUCTION, TRANSPOSE
 from vkinductor.codegen.tuning.layouts import Layout
 from vkinductor.codegen.tuning.results import Result, results
+from vkinductor.codegen.tuning.select import Times
 from vkinductor.device.registry import registry
 
 
@@ -72,7 +73,7 @@ def taking(monkeypatch: pytest.MonkeyPatch, fastest: dict[str, Any]) -> None:
     def select(labels: Any, sample: Any, expired: Any, baseline: Any) -> Any:
         wanted = str(Layout(fastest))
         return choosing.select(
-            labels, lambda name: sample(name) and (1.0 if name == wanted else 2.0), expired, baseline
+            labels, lambda name: sample(name) and Times(*[1.0 if name == wanted else 2.0] * 2), expired, baseline
         )
 
     monkeypatch.setattr(tuner, "select", select)

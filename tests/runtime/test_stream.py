@@ -85,6 +85,19 @@ def test_independent_dispatches_have_no_barriers(device, kernels, buffers, count
         assert np.array_equal(kernels.download(device, out, N), data + step)
 
 
+def test_a_barrier_that_is_asked_for(device, kernels, buffers, counters):
+    x, *outs = buffers(5)
+    device.stream.fill(x, 4 * N, 0)
+    device.stream.synchronize()
+    counters.reset()
+    for step, out in enumerate(outs):
+        device.stream.barrier()
+        kernels.run_scale_add(device, x, out, N, 1.0, float(step))
+    assert counters.barriers == len(outs)
+    for step, out in enumerate(outs):
+        assert np.all(kernels.download(device, out, N) == step)
+
+
 def test_war_and_waw_across_many_submits(device, kernels, buffers, counters):
     a, b, c = buffers(3)
     zeros = np.zeros(N, np.float32)

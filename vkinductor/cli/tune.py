@@ -98,8 +98,7 @@ def _act(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     known = results()
     known.seen.clear()
     missing: list[str] = []
-    for spec in _problems(arguments):
-        family, problem = spec.problem()
+    for family, problem in (found for spec in _problems(arguments) for found in spec.problems()):
         try:
             why = _missing(family, problem, arguments)
         except NothingWorksError as error:
@@ -203,11 +202,12 @@ def _described(result: Any) -> dict[str, Any]:
 
 def _described_row(result: Any, row: Any, base: Any) -> dict[str, Any]:
     made = {"candidate": row.label, "status": row.status, "us": row.time, "detail": row.detail}
+    made["independent_us"] = row.independent
     if row.time:
         made["gb_s"] = result.nbytes / row.time * 1e-3
         made["tflop_s"] = result.flops / row.time * 1e-6
-        if base is not None and base.time:
-            made["of_heuristic"] = base.time / row.time
+        if base is not None and base.mean:
+            made["of_heuristic"] = base.mean / row.mean
     return made
 
 
@@ -243,7 +243,8 @@ def describe(report: dict[str, Any]) -> str:
 
 
 def _table(problem: dict[str, Any]) -> list[str]:
-    lines = [f"{problem['family']} {problem['problem']}", "          us   TFLOP/s      GB/s   speed  candidate"]
+    heads = "          us independent   TFLOP/s      GB/s   speed  candidate"
+    lines = [f"{problem['family']} {problem['problem']}", heads]
     for row in problem["candidates"]:
         if row["status"] == "late":
             continue
@@ -253,10 +254,12 @@ def _table(problem: dict[str, Any]) -> list[str]:
         name = row["candidate"] + (f" ({', '.join(notes)})" if notes else "")
         if row["us"] is None:
             what = f"{row['status']}: {row['detail']}" if row["detail"] else row["status"]
-            lines.append(f"{'-':>12} {'-':>9} {'-':>9} {'-':>7}  {name}: {what}")
+            lines.append(f"{'-':>12} {'-':>11} {'-':>9} {'-':>9} {'-':>7}  {name}: {what}")
             continue
         speed = f"{row['of_heuristic']:.2f}" if "of_heuristic" in row else "-"
-        lines.append(f"{row['us']:12.1f} {_number(row['tflop_s']):>9} {_number(row['gb_s']):>9} {speed:>7}  {name}")
+        apart = f"{row['independent_us']:.1f}" if row.get("independent_us") is not None else "-"
+        rates = f"{_number(row['tflop_s']):>9} {_number(row['gb_s']):>9}"
+        lines.append(f"{row['us']:12.1f} {apart:>11} {rates} {speed:>7}  {name}")
     late = sum(row["status"] == "late" for row in problem["candidates"])
     if late:
         lines.append(f"  no time was left for {late} more: raise --seconds and use --force")

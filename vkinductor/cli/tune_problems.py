@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -50,6 +51,10 @@ class Spec:
     def problem(self) -> tuple[Any, Any]:
         """(family, problem) of codegen/tuning."""
         raise NotImplementedError
+
+    def problems(self) -> list[tuple[Any, Any]]:
+        """`problem`, and others that graphs make of it."""
+        return [self.problem()]
 
 
 def _is_size(word: str) -> bool:
@@ -105,6 +110,13 @@ class GemmSpec(Spec):
         from vkinductor.codegen.tuning.gemm import GEMM, problem_of
 
         return GEMM, problem_of(self.batch, self.m, self.n, self.k, getattr(torch, self.dtype), self.layout)
+
+    def problems(self) -> list[tuple[Any, Any]]:
+        from vkinductor.codegen.tuning.gemm import as_it_waits
+
+        family, problem = self.problem()
+        waiting = dataclasses.replace(problem, waits=True)
+        return [(family, problem), *([(family, waiting)] if as_it_waits(waiting) else [])]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ _DOWNLOAD_RING = (8 << 20, 3)
 # a wait, about 50 us.
 _DIRECT_READ_BYTES = 256
 
+_EVERYTHING = ((0, 1 << 64),)
+
 _BIND_COMPUTE = 1
 _STAGE_COMPUTE = 0x20
 
@@ -129,6 +131,12 @@ class Stream(Recorder):
             recorded = len(journal) + self._replayed
             if recorded >= self._submit_at or self._bytes >= self._max_bytes or self._flops >= self._max_flops:
                 self._submit()
+
+    def barrier(self) -> None:
+        """Have the next dispatch wait for all before it, whatever they touch: for measurements of work that waits."""
+        self.captures.refuse("a barrier")
+        with self.lock:
+            self._hazards.compute((), _EVERYTHING)
 
     def _argument_block(self, args: bytes) -> bytes:
         if not args:

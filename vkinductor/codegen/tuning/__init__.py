@@ -90,8 +90,10 @@ def _search(family: Family, problem: Any, known: Results) -> str | None:
         return None
     here.tuned += 1
     known.add(family, result)
-    base = result.row(result.baseline)
-    gain = f"{base.time / result.time:.2f} times the heuristic's speed" if base is not None and base.time else ""
+    base, chosen = result.row(result.baseline), result.row(result.choice)
+    gain = ""
+    if base is not None and chosen is not None and base.mean and chosen.mean:
+        gain = f"{base.mean / chosen.mean:.2f} times the heuristic's speed"
     log.info("tuned %s in %.1f s: %s, %.1f us, %s", about, took, result.choice, result.time, gain)
     return result.choice
 

@@ -59,12 +59,11 @@ class Clock:
         return took
 
     def _prepare(self, runner: Runs) -> None:
-        cold = time.perf_counter() - self._last > _COLD_AFTER_S
-        if self.on_device:
-            self._warm_up(runner, _WARM_UP_S if cold else _SHORT_WARM_UP_S)
-        else:
-            runner.run()
-            self._stream.synchronize()
+        runner.run()
+        self._stream.synchronize()
+        idle = time.perf_counter() - self._last
+        if self.on_device and idle > _SHORT_WARM_UP_S:
+            self._warm_up(runner, _WARM_UP_S if idle > _COLD_AFTER_S else _SHORT_WARM_UP_S)
         once = self._span(runner, 1)
         target = _SAMPLE_US if self.on_device else _SAMPLE_US_CPU
         runner.count = max(1, min(_MOST_CALLS, int(target / max(once, 1e-3))))

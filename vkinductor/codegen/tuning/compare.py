@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-# Elements compared at a time, and at most. Of more, pieces are: so many that some lie in every tile of a result.
-_CHUNK = 4 << 20
-_MOST = 16 << 20
-_PIECE = 1 << 14
+# Elements compared at most. Of more, pieces are, anywhere: so many and so short that some lie in every tile of a
+# result, however long its rows are.
+_MOST = 4 << 20
+_PIECE = 64
+# And at a time: they stay in a core's cache, and no other core is waited for, as all may be compiling.
+_CHUNK = 1 << 15
 
 # (relative, share of the root mean square): what rounding a result, and adding up in another order, may change.
 ROUNDING = {
@@ -44,38 +46,40 @@ def difference(
     if got.shape != want.shape:
         return f"its shape is {tuple(got.shape)} instead of {tuple(want.shape)}"
     relative, share = tolerance if want.dtype.is_floating_point else (0.0, 0.0)
-    got, want = got.reshape(-1), want.reshape(-1)
     wide = torch.float32 if want.dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
     scale = _root_mean_square(want, wide)
-    for start, end in _pieces(want.numel()):
-        g, w = got[start:end].to(wide), want[start:end].to(wide)
+    for starts, g, w in _chunks(got, want):
+        g, w = g.to(wide), w.to(wide)
         # Negated: a NaN is within no tolerance.
         bad = ~((g - w).abs() <= relative * w.abs() + share * scale)
         if alike:
             bad &= ~((g == w) | (g.isnan() & w.isnan()))
         if bool(bad.any()):
-            at = int(bad.nonzero()[0, 0])
-            total = int(bad.sum())
-            return f"element {start + at} is {g[at].item():.6g} instead of {w[at].item():.6g} ({total} such near it)"
+            piece, at = bad.nonzero()[0].tolist()
+            values = f"{g[piece, at].item():.6g} instead of {w[piece, at].item():.6g}"
+            return f"element {int(starts[piece]) + at} is {values} ({int(bad.sum())} such near it)"
     return None
 
 
-def _pieces(count: int) -> Iterator[tuple[int, int]]:
-    """Ranges that are compared: everything, or pieces at equal distances, the first and the last element among them."""
+def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """What is compared of tensors of one size: pieces as rows, and behind where they begin. Everything, or pieces, the
+    first and the last element among them."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    count = flat[0].numel()
     if count <= _MOST:
         for start in range(0, count, _CHUNK):
-            yield start, min(count, start + _CHUNK)
+            yield torch.tensor([start]), *(values[None, start : start + _CHUNK] for values in flat)
         return
-    pieces = _MOST // _PIECE
-    for i in range(pieces):
-        start = i * (count - _PIECE) // (pieces - 1)
-        yield start, start + _PIECE
+    starts = torch.randint(count - _PIECE, (_MOST // _PIECE,), generator=torch.Generator().manual_seed(0))
+    starts[0], starts[-1] = 0, count - _PIECE
+    for some in starts.split(_CHUNK // _PIECE):
+        yield some, *(values.unfold(0, _PIECE, 1).index_select(0, some) for values in flat)
 
 
 def _root_mean_square(values: torch.Tensor, wide: torch.dtype) -> float:
     total, count = 0.0, 0
-    for start, end in _pieces(values.numel()):
-        piece = values[start:end].to(wide)
+    for _, piece in _chunks(values):
+        piece = piece.to(wide)
         total += float(piece.where(piece.isfinite(), torch.zeros((), dtype=wide)).square().sum())
-        count += end - start
+        count += piece.numel()
     return float((total / max(count, 1)) ** 0.5)

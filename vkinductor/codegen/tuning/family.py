@@ -72,6 +72,7 @@ class Operation:
     right results may differ by; None: what rounding to its dtype allows.
     ``program(candidate)``: what takes the operands' tensors, launches kernels, and returns the results, which may be
     operands that were written. Raises when there is none. ``results``: bytes of those results that are no operands.
+    ``waits``: whether it stands between kernels that it waits for and that wait for it, so that no more is to be timed.
     """
 
     function: Callable[..., torch.Tensor] | None
@@ -82,6 +83,7 @@ class Operation:
     tolerance: tuple[float, float] | None
     program: Callable[[Any], Callable[[list[Any]], Sequence[torch.Tensor]]] | None = None
     results: int = 0
+    waits: bool = False
 
 
 class Family(Protocol):

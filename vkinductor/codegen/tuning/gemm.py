@@ -13,7 +13,7 @@ import torch
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..alignment import WIDEST
-from ..gemm import choose
+from ..gemm import choose, waiting
 from ..gemm.problem import Problem
 from ..gemm.tiles import BlockTile, Tile, TiledTile
 from . import compare
@@ -41,7 +41,8 @@ class Gemm:
     def bucket(self, problem: Problem) -> Bucket:
         names = ("batch", "m", "n", "k")
         sizes = tuple(Size(name, getattr(problem, name), problem.static) for name in names)
-        return Bucket(f"{_kind(problem)} {layout(problem)} {problem.a_width}x{problem.b_width}", sizes)
+        waits = " waits" if as_it_waits(problem) else ""
+        return Bucket(f"{_kind(problem)} {layout(problem)} {problem.a_width}x{problem.b_width}{waits}", sizes)
 
     def candidates(self, info: DeviceInfo, problem: Problem) -> Sequence[Tile]:
         return choose.candidates(info, problem)
@@ -79,7 +80,13 @@ class Gemm:
             flops=2 * batch * m * n * k,
             check=check,
             tolerance=tolerance,
+            waits=as_it_waits(problem),
         )
+
+
+def as_it_waits(problem: Problem) -> bool:
+    """Whether its place between other kernels may choose another tile than the product by itself would take."""
+    return problem.waits and problem.half and problem.batch * problem.m * problem.n <= waiting.MOST_ELEMENTS
 
 
 def _name(dtype: torch.dtype) -> str:

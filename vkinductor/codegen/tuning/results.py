@@ -20,10 +20,11 @@ from vkinductor.runtime import context
 from vkinductor.runtime.device import Device
 
 from .family import Bucket, Family, Size, version
+from .select import Times
 
 KIND, INDEX, SUSPECTS = "tuning", "tuning_index", "tuning_suspects"
-# Part of every key: what is stored, and how.
-FORMAT = 1
+# Part of every key: what is stored, how, and by which measures it was chosen.
+FORMAT = 2
 
 T = TypeVar("T")
 
@@ -31,12 +32,21 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Row:
     """One candidate. ``status``: "ok", "wrong", "failed" or "late" (no time was left). ``time``: microseconds of the
-    device, None unless "ok". ``detail``: what was wrong."""
+    device where calls wait for each other, ``independent`` where they do not, None unless "ok". ``detail``: what was
+    wrong."""
 
     label: str
     status: str
     time: float | None = None
     detail: str = ""
+    independent: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """By what candidates are compared: the geometric mean of both times."""
+        if self.time is None or self.independent is None:
+            return self.time
+        return Times(self.time, self.independent).mean
 
 
 @dataclass(frozen=True)

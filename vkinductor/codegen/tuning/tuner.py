@@ -29,15 +29,15 @@ from . import build, compare
 from .clock import Clock
 from .family import Family, Operation, pruned
 from .results import Result, Row, results
-from .select import select
+from .select import Times, select
 from .workspace import Runner, Workspace
 
 log = logging.getLogger(__name__)
 
 # The part of the time in which candidates are lowered; those that are not by then are late.
-_LOWERING = 0.5
+_LOWERING = 0.75
 # That make pipelines; one takes 0.05 to 4 s on NVIDIA.
-_THREADS = max(1, min(8, (os.cpu_count() or 1) - 1))
+_THREADS = max(1, min(16, (os.cpu_count() or 1) - 1))
 
 
 class NothingWorksError(VulkanError):
@@ -112,8 +112,7 @@ class _Tuning:
         clock = Clock(self.device)
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="vkinductor-tuning")
         try:
-            futures = self._lowered(operation, pool)
-            runners = self._right(operation, futures, workspace)
+            runners = self._right(operation, workspace, pool)
             baseline = self.labels[0]
             by_label: dict[str, Runner] = {}
 
@@ -122,19 +121,17 @@ class _Tuning:
                     by_label[label] = runner
                     yield label
 
-            def sample(label: str) -> float:
+            def sample(label: str) -> Times:
                 self._tell(label)
-                counters.timings += not by_label[label].count
-                took = clock.sample(by_label[label])
+                counters.timings += label not in self._timed
                 self._timed.add(label)
-                return took
+                return by_label[label].sample(clock)
 
             choice, measured = select(labels(), sample, lambda part: self.limit.left(part) <= 0, baseline)
             for m in measured:
-                self.rows[m.candidate] = Row(m.candidate, "ok", float(m.time))
+                waiting, independent = map(float, m.times)
+                self.rows[m.candidate] = Row(m.candidate, "ok", waiting, independent=independent)
         finally:
-            for future in self._pending:
-                future.cancel()
             pool.shutdown(wait=False, cancel_futures=True)
             self.device.stream.synchronize()
             clock.close()
@@ -168,13 +165,11 @@ class _Tuning:
     def _drop(self, label: str, status: str, detail: str) -> None:
         self.rows[label] = Row(label, status, detail=detail)
 
-    def _lowered(self, operation: Operation, pool: ThreadPoolExecutor) -> dict[Future[build.Built], str]:
-        """Candidates whose pipelines are being made, in their order."""
-        futures: dict[Future[build.Built], str] = {}
-        self._pending = futures
+    def _lowered(self, operation: Operation, pool: ThreadPoolExecutor) -> Iterator[tuple[str, Future[build.Built]]]:
+        """Candidates whose pipelines are being made, in their order, each lowered when it is asked for."""
         for candidate, label in zip(self.candidates, self.labels, strict=True):
-            if futures and self.limit.left(_LOWERING) <= 0:
-                break
+            if label != self.labels[0] and self.limit.left(_LOWERING) <= 0:
+                return
             if label in self._suspects:
                 self._drop(label, "failed", "a process that ran it ended there")
                 continue
@@ -185,26 +180,36 @@ class _Tuning:
             except Exception as error:  # Inductor wraps errors in its own
                 self._drop(label, "failed", _first_line(error))
                 continue
-            futures[pool.submit(build.captured, program, operation.operands)] = label
-        return futures
+            yield label, pool.submit(build.captured, program, operation.operands)
+
+    def _built(self, operation: Operation, pool: ThreadPoolExecutor) -> Iterator[tuple[str, Future[build.Built]]]:
+        """Candidates whose pipelines are made, or failed to be, as they become ready; the first one first, because all
+        others are compared with it. Between them further ones are lowered, as long as threads are idle."""
+        lowered = self._lowered(operation, pool)
+        making: list[tuple[str, Future[build.Built]]] = []
+        begun, more, due = False, True, True
+        while self.limit.left() > 0 and (more or making):
+            awaited = making if begun else making[:1]
+            ready = next((one for one in awaited if one[1].done()), None)
+            idle = sum(not future.done() for _, future in making) < _THREADS
+            if more and (ready is None or (idle and due)):
+                found = next(lowered, None)
+                more, due = found is not None, False
+                making += [] if found is None else [found]
+            elif ready is None:
+                wait([future for _, future in awaited], timeout=0.05, return_when="FIRST_COMPLETED")
+            else:
+                begun = due = True
+                making.remove(ready)
+                yield ready
 
     def _right(
-        self, operation: Operation, futures: dict[Future[build.Built], str], workspace: Workspace
+        self, operation: Operation, workspace: Workspace, pool: ThreadPoolExecutor
     ) -> Iterator[tuple[str, Runner]]:
         """Candidates that compute what they should, as they become ready; the heuristic's choice first."""
-        left = dict(futures)
-        first = next(iter(left), None)
-        if first is not None:
-            # Worth waiting for: all others are compared with it.
-            wait([first], timeout=max(0.0, self.limit.left()))
-        while left and self.limit.left() > 0:
-            ready = [future for future in left if future.done()]
-            if not ready:
-                wait(list(left), timeout=0.05, return_when="FIRST_COMPLETED")
-                continue
-            label = left.pop(ready[0])
+        for label, future in self._built(operation, pool):
             try:
-                runner = Runner(ready[0].result(), workspace)
+                runner = Runner(future.result(), workspace)
                 with self._suspected(label):
                     wrong = self._wrong(operation, workspace, runner, label)
             except DeviceLostError:

@@ -13,14 +13,20 @@ import torch
 
 from vkinductor.device import strides
 from vkinductor.runtime.device import Device
+from vkinductor.runtime.replay.capture import Access, Launch, Pointer
 
 from .build import Built, Output
+from .clock import Clock
 from .family import Operand, Operation
+from .select import Times
 
 # Bytes that the operands of all copies take together: more than twice the cache of a large GPU (H100: 50 MiB).
 ROTATED = 128 << 20
 ROTATED_CPU = 16 << 20
 MOST_COPIES = 256
+# Calls in a row that write memory of their own, of so many bytes at most but for two: what is written again is waited
+# for. With one, 128x4096x16384 took 92 us instead of 56 (H200); with four, 16x4096x4096 took 10 instead of 8.
+APART, APART_BYTES = 16, 256 << 20
 _ALIGNMENT = 256
 # Values repeat after so many: a prime, which no row length divides.
 _PERIOD = 1_000_003
@@ -69,8 +75,6 @@ class Workspace:
             self.restore(i)
         for copy in range(1, self.copies if self.operands[0] else 0):
             device.stream.copy(self.operands[copy][0], self.operands[0][0], self._stride)
-        # Each call writes it as far as hazards go: calls wait for each other, as those of a model do.
-        self.chain = (self.region("chain", _ALIGNMENT), 4)
 
     def region(self, what: Any, nbytes: int) -> int:
         """The address of ``nbytes`` bytes that all who name ``what`` share."""
@@ -81,6 +85,12 @@ class Workspace:
         address = self.device.memory.allocate(_aligned(nbytes))
         known.append((_aligned(nbytes), address))
         return address
+
+    def places(self, what: Any, nbytes: int, turns: int) -> tuple[int, int]:
+        """The address of so many bytes for each of ``turns``, and for how many of them: of two at least, and of more as
+        long as they are few bytes."""
+        count = max(2, min(turns, APART_BYTES // _aligned(nbytes)))
+        return self.region(what, count * _aligned(nbytes)), count
 
     def restore(self, operand: int) -> None:
         """Give an operand its values in the first copy again."""
@@ -95,53 +105,81 @@ class Workspace:
         self._regions.clear()
 
 
+class Calls:
+    """Calls of a candidate, each on the next copy of the operands. ``waiting``: whether each waits for the one before,
+    as in a model. ``count``: calls a sample, see ``clock``; 0 until it is known how long one takes."""
+
+    def __init__(self, workspace: Workspace, calls: list[list[Any]], waiting: bool) -> None:
+        self.count = 0
+        self._waiting = waiting
+        self._calls = calls
+        self._next = 0
+        self._stream = workspace.device.stream
+        self._cost = (workspace.operation.nbytes, workspace.operation.flops)
+
+    def run(self, count: int = 1) -> None:
+        """Dispatch ``count`` calls."""
+        stream, (nbytes, flops) = self._stream, self._cost
+        for _ in range(count):
+            if self._waiting:
+                stream.barrier()
+            for pipeline, groups, args, reads, writes in self._calls[self._next]:
+                stream.dispatch(pipeline, groups, args, reads, writes, nbytes, flops)
+            self._next = (self._next + 1) % len(self._calls)
+
+    def first(self) -> None:
+        """Dispatch the call on the first copy."""
+        self._next = 0
+        self.run()
+
+
 class Runner:
-    """A candidate with addresses: what can be run again and again."""
+    """A candidate with addresses, as calls that wait for each other and as ``independent`` ones, which write nothing
+    that another one touches, as far as there are copies."""
 
     def __init__(self, built: Built, workspace: Workspace) -> None:
         self.built = built
         self._workspace = workspace
-        self._dispatch = workspace.device.stream.dispatch
-        operation = workspace.operation
-        self._cost = (operation.nbytes, operation.flops)
         spans = [_aligned(built.sizes[r]) for r in built.made]
-        results = workspace.region("results", sum(spans) * workspace.copies)
-        shared = {
-            r: workspace.region(("intermediate", r), built.sizes[r])
+        turns = max(workspace.copies, 2, min(APART, APART_BYTES // max(1, sum(spans))))
+        results = workspace.region("results", sum(spans) * turns)
+        intermediates = [
+            (r, *workspace.places(("intermediate", r), built.sizes[r], turns))
             for r in range(built.operands, len(built.sizes))
             if r not in built.made and r not in built.kept
-        }
-        self._calls = []
-        for copy, operands in enumerate(workspace.operands):
+        ]
+        calls = []
+        for copy in range(turns):
+            operands = workspace.operands[copy % workspace.copies]
             first = results + copy * sum(spans)
             made = {r: first + sum(spans[:i]) for i, r in enumerate(built.made)}
-            addresses = {**dict(enumerate(operands)), **shared, **built.kept, **made}
+            own = {r: base + copy % count * _aligned(built.sizes[r]) for r, base, count in intermediates}
+            addresses = {**dict(enumerate(operands)), **own, **built.kept, **made}
             if copy == 0:
                 self._addresses = addresses
-            self._calls.append(self._bound(addresses))
-        self._next = 0
-        # Calls a sample, see ``clock``; 0 until it is known how long one takes.
-        self.count = 0
+            calls.append(self._bound(addresses, copy))
+        self.independent, self.waiting = Calls(workspace, calls, False), Calls(workspace, calls, True)
 
-    def _bound(self, addresses: dict[int, int]) -> list[Any]:
-        from vkinductor.runtime.replay.capture import Pointer
-
+    def _bound(self, addresses: dict[int, int], copy: int) -> list[Any]:
         made = []
         for launch in self.built.launches:
-            values = [addresses[v.resource] + v.offset if isinstance(v, Pointer) else v for v in launch.values]
-            reads = tuple((addresses[a.resource] + a.offset, a.nbytes) for a in launch.reads)
-            writes = tuple((addresses[a.resource] + a.offset, a.nbytes) for a in launch.writes)
-            args = launch.pipeline.pack(*values)
-            made.append((launch.pipeline, launch.groups, args, reads, (*writes, self._workspace.chain)))
+            parts = _parts(launch, self.built, copy)
+
+            def at(place: Pointer | Access, parts: dict[tuple[int, int], int] = parts) -> int:
+                offset = parts.get((place.resource, place.offset), place.offset)
+                return addresses[place.resource] + offset
+
+            values = [at(v) if isinstance(v, Pointer) else v for v in launch.values]
+            reads = tuple((at(a), a.nbytes) for a in launch.reads)
+            writes = tuple((at(a), a.nbytes) for a in launch.writes)
+            made.append((launch.pipeline, launch.groups, launch.pipeline.pack(*values), reads, writes))
         return made
 
-    def run(self, count: int = 1) -> None:
-        """Dispatch ``count`` calls, each on the next copy of the operands."""
-        nbytes, flops = self._cost
-        for _ in range(count):
-            for pipeline, groups, args, reads, writes in self._calls[self._next]:
-                self._dispatch(pipeline, groups, args, reads, writes, nbytes, flops)
-            self._next = (self._next + 1) % len(self._calls)
+    def sample(self, clock: Clock) -> Times:
+        """One measurement in both ways; they are one where the problem waits, or the host's clock is all there is."""
+        waiting = clock.sample(self.waiting)
+        both = clock.on_device and not self._workspace.operation.waits
+        return Times(waiting, clock.sample(self.independent) if both else waiting)
 
     def results(self) -> list[torch.Tensor]:
         """Run on the first copy; the results on the CPU."""
@@ -152,8 +190,7 @@ class Runner:
                 self._workspace.restore(output.resource)
             else:
                 stream.fill(self._addresses[output.resource], built.sizes[output.resource], 0xFF)
-        self._next = 0
-        self.run()
+        self.waiting.first()
         return [self._downloaded(output) for output in built.outputs]
 
     def _downloaded(self, output: Output) -> torch.Tensor:
@@ -161,3 +198,14 @@ class Runner:
         flat = torch.empty(nbytes, dtype=torch.uint8)
         self._workspace.device.stream.download(flat.data_ptr(), self._addresses[output.resource], nbytes)
         return flat.view(output.dtype).as_strided(output.size, output.stride, output.offset)
+
+
+def _parts(launch: Launch, built: Built, copy: int) -> dict[tuple[int, int], int]:
+    """By (resource, offset): where ``launch`` of the ``copy``-th call writes in the program's own memory, of which each
+    takes the next part (``launch.Kernel``'s turns)."""
+    found = {}
+    for resource, offset, nbytes in launch.writes:
+        if resource in built.kept and nbytes:
+            turn = offset // nbytes + copy * len(built.launches)
+            found[resource, offset] = turn % (built.sizes[resource] // nbytes) * nbytes
+    return found
