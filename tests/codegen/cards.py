@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -56,6 +57,9 @@ class Components:
 
     def places(self, sums: Sums) -> Places | None:
         return usual(sums.rows, sums.columns, sums.threads)
+
+    def prefetch(self, sums: Sequence[Sums]) -> None:
+        """Nothing to wait for."""
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, info: DeviceInfo) -> None:

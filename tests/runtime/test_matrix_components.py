@@ -71,6 +71,18 @@ def test_asked_once_for_a_driver(card, asked, monkeypatch):
     assert asked[3:] == [other]
 
 
+def test_trials_are_compiled_beforehand(card, asked, monkeypatch):
+    other, third = (dataclasses.replace(SUMS, threads=threads) for threads in (2, 8))
+    sources = []
+    monkeypatch.setattr(card.pipelines, "prefetch", lambda source: sources.append(source.glsl))
+    MatrixComponents(card).places(third)
+    components = MatrixComponents(card)
+    components.places(SUMS)
+    components.prefetch([SUMS, other, other, third])
+    assert sources == [matrix_components.trial(other)]
+    assert asked == [third, SUMS]
+
+
 def test_no_order_is_kept_too(card, asked, monkeypatch):
     monkeypatch.setattr(matrix_components, "elements", lambda device, sums: asked.append(sums) or [0] * 32)
     assert MatrixComponents(card).places(SUMS) is MatrixComponents(card).places(SUMS) is None

@@ -63,6 +63,15 @@ class MatrixComponents:
             self._known[sums] = self._stored(sums)
         return self._known[sums]
 
+    def prefetch(self, sums: Sequence[Sums]) -> None:
+        """Start compiling what `places` will run for those of ``sums`` that nothing is known of: a driver takes a
+        second or two. Returns at once."""
+        device = self._device
+        for one in dict.fromkeys(sums):
+            known = one in self._known or device.store.get(KIND, self._key(one)) is not None
+            if not known and device.info.features.cooperative_matrix2_per_element:
+                device.pipelines.prefetch(_source(one))
+
     def _stored(self, sums: Sums) -> Places | None:
         device = self._device
         if not device.info.features.cooperative_matrix2_per_element:
@@ -110,7 +119,7 @@ def elements(device: Device, sums: Sums) -> list[int]:
     Raises:
         VulkanError: the kernel does not compile or run.
     """
-    pipeline = device.pipelines.get(KernelSource("matrix_components", trial(sums), _LAYOUT))
+    pipeline = device.pipelines.get(_source(sums))
     size, zeros = 4 * sums.rows * sums.columns, 2 * sums.depth * max(sums.rows, sums.columns)
     found = (ctypes.c_int32 * (size // 4))()
     address = device.memory.allocate(size + zeros)
@@ -123,6 +132,10 @@ def elements(device: Device, sums: Sums) -> list[int]:
     finally:
         device.memory.free(address)
     return list(found)
+
+
+def _source(sums: Sums) -> KernelSource:
+    return KernelSource("matrix_components", trial(sums), _LAYOUT)
 
 
 _TRIAL_EXTENSIONS = (

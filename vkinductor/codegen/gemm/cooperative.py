@@ -176,14 +176,18 @@ class WorkgroupTile(CooperativeTile):
 
     def _by_quads(self, info: DeviceInfo, dtype: torch.dtype) -> Quads | None:
         """Where the components of a block lie, if its halves may leave from them."""
+        sums = self.trial(info, dtype)
+        if sums is None:
+            return None
+        return quads(usual(self.bm, self.bn, self.threads) if self.emulated else context.get().components.places(sums))
+
+    def trial(self, info: DeviceInfo, dtype: torch.dtype) -> Sums | None:
+        """The sums of which it matters where their components lie."""
         shuffles = info.features.subgroup_shuffle and info.limits.subgroup_size >= 4
         # Not what comes together from parts: that took twice as long (H200).
         if self.streams or dtype not in HALVES or not shuffles:
             return None
-        if self.emulated:
-            return quads(usual(self.bm, self.bn, self.threads))
-        sums = Sums(self.bm, self.bn, self.bk, self.threads, COMPONENTS[dtype][1])
-        return quads(context.get().components.places(sums))
+        return Sums(self.bm, self.bn, self.bk, self.threads, COMPONENTS[dtype][1])
 
     def _listed(self, info: DeviceInfo, dtype: torch.dtype, result: str) -> bool:
         """Whether the device multiplies such tiles of ``dtype`` with sums of type ``result``."""

@@ -73,6 +73,7 @@ class Operation:
     ``program(candidate)``: what takes the operands' tensors, launches kernels, and returns the results, which may be
     operands that were written. Raises when there is none. ``results``: bytes of those results that are no operands.
     ``waits``: whether it stands between kernels that it waits for and that wait for it, so that no more is to be timed.
+    ``prepare(candidates)``: starts what lowering these waits for, and returns at once.
     """
 
     function: Callable[..., torch.Tensor] | None
@@ -84,6 +85,7 @@ class Operation:
     program: Callable[[Any], Callable[[list[Any]], Sequence[torch.Tensor]]] | None = None
     results: int = 0
     waits: bool = False
+    prepare: Callable[[Sequence[Any]], None] | None = None
 
 
 class Family(Protocol):

@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..alignment import WIDEST
 from ..gemm import choose, waiting
+from ..gemm.cooperative import WorkgroupTile
 from ..gemm.problem import Problem
 from ..gemm.tiles import BlockTile, Tile, TiledTile
 from . import compare
@@ -81,7 +83,14 @@ class Gemm:
             check=check,
             tolerance=tolerance,
             waits=as_it_waits(problem),
+            prepare=lambda tiles: _prepare(tiles, problem.dtype),
         )
+
+
+def _prepare(tiles: Sequence[Tile], dtype: torch.dtype) -> None:
+    device = context.get()
+    trials = [tile.trial(device.info, dtype) for tile in tiles if isinstance(tile, WorkgroupTile) and not tile.emulated]
+    device.components.prefetch([sums for sums in trials if sums is not None])
 
 
 def as_it_waits(problem: Problem) -> bool:

@@ -107,6 +107,8 @@ class _Tuning:
         if len(self.candidates) < 2:
             return None
         operation = self.family.operation(self.problem)
+        if operation.prepare is not None:
+            operation.prepare(self.candidates)
         self._suspects = results().suspects(self.family, self.family.bucket(self.problem))
         workspace = Workspace(self.device, operation)
         clock = Clock(self.device)
