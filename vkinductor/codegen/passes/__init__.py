@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from . import attention, embedding, head, linear
+from . import attention, embedding, head, linear, one_hot
 from .match import Match
 
 __all__ = ["MATCHES", "PASSES", "Match", "Pass", "run"]
@@ -20,7 +20,7 @@ Pass = Callable[[torch.fx.Graph], Iterable[Match]]
 
 # In this order: what is around attention is looked for in the graph as models write it, what is around linear layers
 # when norms have gone into them.
-PASSES: tuple[Pass, ...] = (attention.apply, linear.apply, head.apply, embedding.apply)
+PASSES: tuple[Pass, ...] = (attention.apply, linear.apply, head.apply, embedding.apply, one_hot.apply)
 
 # Where a graph module keeps its matches.
 MATCHES = "vkinductor_matches"

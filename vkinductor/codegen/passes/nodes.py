@@ -71,12 +71,13 @@ def is_view(node: Any) -> bool:
     if not (is_tensor(node) and is_call(node, *_VIEWS) and is_tensor(node.args[0])):
         return False
     before, after = value(node.args[0]).shape, value(node).shape
-    if not before or not after or not _same(before[-1], after[-1]):
+    if not before or not after or not same(before[-1], after[-1]):
         return False
-    return _same(math.prod(before), math.prod(after))
+    return same(math.prod(before), math.prod(after))
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes are known to be equal, of those that vary, too."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return bool(statically_known_true(a == b))
