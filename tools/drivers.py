@@ -29,8 +29,9 @@ LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
 FILES = tuple(
     f"tests/codegen/test_{name}.py"
     for name in (
-        "gemm_blocks", "gemm_integer", "matmul", "gemv", "attention", "attention_decode", "attention_gradient",
-        "convolution", "convolution_products", "norm_training", "reductions", "determinism",
+        "gemm_blocks", "gemm_integer", "gemm_quads", "matmul", "gemv", "attention", "attention_decode",
+        "attention_gradient", "convolution", "convolution_products", "norm_training", "reductions", "row_sums",
+        "determinism",
     )
 )  # fmt: skip
 

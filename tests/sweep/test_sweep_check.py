@@ -118,3 +118,14 @@ def test_training_may_round_what_it_saves(operator, dtype, sizes):
     found = named(family, context.get().info, choice)
     (outcome,) = check(found, [sizes], 1)
     assert outcome.ratio <= 1
+
+
+@pytest.mark.parametrize("columns", [7, 8])
+def test_a_row_that_is_written_out_may_be_rounded_before_it_is_summed(columns):
+    """Of less than 8 elements Inductor writes out the sum, and what is summed lies in memory, as in eager."""
+    choice = {"operator": "nll", "layout": "columns", "dtype": "float16", "x": "expanded", "offset": "5"}
+    choice["sizes"] = "fixed"
+    found = named(FAMILIES["reductions, norms and softmax"], context.get().info, choice)
+    assert found is not None
+    (outcome,) = check(found, [{"rows": 15, "columns": columns}], 1130)
+    assert not outcome.problem

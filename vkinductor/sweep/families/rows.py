@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch._inductor import config
 
 from vkinductor.codegen import heuristics
 from vkinductor.runtime.deviceinfo import DeviceInfo
@@ -25,8 +26,9 @@ from .products import FLOATS, SINGLES, options
 @dataclass(frozen=True)
 class Operator:
     """``f`` of x [rows, columns], another like it, a gain and a shift [columns]; ``size``: of these, what an error of
-    its sums is relative to; None: it is exact. ``saved``: how far the result goes with what training keeps for the
-    gradients before there is a result, relative to its rounding to the dtype, as in eager; None: it keeps nothing."""
+    its sums is relative to; None: it is exact. ``saved``: how far the result goes with what is kept before there is a
+    result, for gradients or because a row is so short that Inductor writes out its sum, relative to its rounding to the
+    dtype, as in eager; None: nothing is."""
 
     f: Callable[..., Any]
     size: Callable[..., Any] | None
@@ -137,12 +139,13 @@ def _program(
         assert own.size is not None
         detached = [t.detach() for t in wide]
         limit = precision(detached[0]) * own.size(*detached)
+        keeps = gradient or detached[0].shape[-1] < config.unroll_reductions_threshold
+        if keeps and own.saved is not None and dtype in (torch.float16, torch.bfloat16):
+            limit = limit + rounding(dtype) * own.saved(*detached)
         if not gradient:
             return [limit]
         up = upstream(wants[0], dtype).double()
         of_x = OF_GRADIENTS[operator](*detached, up, units(detached[0].shape[-1], dtype))
-        if own.saved is not None and dtype in (torch.float16, torch.bfloat16):
-            limit = limit + rounding(dtype) * own.saved(*detached)
         return [limit, of_x]
 
     def reference(*wide: Any) -> Any:
