@@ -315,6 +315,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.child:
         return _child(arguments)
+    if not problems(arguments.quick, arguments.only):
+        parser.error(
+            f"no problem's name holds {arguments.only!r}; there are {'; '.join(QUICK if arguments.quick else PROBLEMS)}"
+        )
     rows: list[Row] = []
     about: dict[str, Any] = {}
     timings: dict[str, int] = {}

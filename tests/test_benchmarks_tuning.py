@@ -49,6 +49,13 @@ def test_problems_are_cases_of_other_benchmarks(tuning: Any) -> None:
     assert len(tuning.problems(True, "")) == len(tuning.QUICK)
 
 
+def test_an_unknown_problem(tuning: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        tuning.main(["--quick", "--only", "nothing"])
+    assert ended.value.code == 2
+    assert "no problem's name holds 'nothing'; there are gemm: product" in capsys.readouterr().err
+
+
 def test_a_run_as_a_whole(tuning: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One problem with two candidates at most, one of Inductor's kernels; each process has the caches of the run."""
     assert tuning.main(["--quick", "--only", "product|softmax", "--seconds", "5", "--json", str(tmp_path)]) == 0
