@@ -63,6 +63,7 @@ TESTS = {
     ),
     "lowerings": (
         "tests/codegen/test_lowerings.py",
+        "tests/codegen/passes/test_one_hot_pass.py::test_the_gradient_is_one_elementwise_kernel",
         "tests/codegen/test_unsupported.py::test_a_lacking_expression_falls_back",
         "tests/codegen/test_scans.py::test_dynamic_lengths",
         "tests/codegen/test_scans.py::test_backward",
