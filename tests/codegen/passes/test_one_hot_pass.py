@@ -108,6 +108,20 @@ def test_places_beyond_the_row(first: int, step: int, count: int, matches: list[
     assert replaced(matches) == count
 
 
+def test_places_between_positions(matches: list[passes.Match]) -> None:
+    place, factor = torch.tensor([0.0, 0.5, 3.0, 8.25]), torch.randn(4, 1)
+    got = torch.compile(one_hot, backend="vulkan", dynamic=False)(place.to("vulkan"), factor.to("vulkan"))
+    torch.testing.assert_close(got.cpu(), one_hot(place, factor))
+    assert replaced(matches) == 0
+
+
+def test_zeros_of_the_row_count_where_the_factor_is_infinite(matches: list[passes.Match]) -> None:
+    place, factor = torch.tensor([0, 4, -1, 9]), torch.tensor([[torch.inf], [-torch.inf], [torch.inf], [torch.nan]])
+    got = torch.compile(one_hot, backend="vulkan", dynamic=False)(place.to("vulkan"), factor.to("vulkan"))
+    torch.testing.assert_close(got.cpu(), one_hot(place, factor), equal_nan=True)
+    assert replaced(matches) == 1
+
+
 def test_a_factor_that_varies_along_the_row(matches: list[passes.Match]) -> None:
     place, factor = torch.arange(7), torch.randn(7, 10)
     got = torch.compile(one_hot, backend="vulkan", dynamic=False)(place.to("vulkan"), factor.to("vulkan"))

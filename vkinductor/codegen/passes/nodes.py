@@ -136,9 +136,10 @@ def number(argument: Any) -> float | None:
     """A constant argument: a Python number, or a tensor of one that the graph makes."""
     if isinstance(argument, (int, float)) and not isinstance(argument, bool):
         return float(argument)
-    if isinstance(argument, Node) and argument.target is aten.full.default:
-        return float(argument.args[1]) if isinstance(argument.args[1], (int, float)) else None
-    return None
+    if not is_call(argument, aten.full.default, aten.scalar_tensor.default):
+        return None
+    held = argument.args[1 if argument.target is aten.full.default else 0]
+    return float(held) if isinstance(held, (int, float)) else None
 
 
 def part_of(node: Any) -> tuple[Node, int, int] | None:

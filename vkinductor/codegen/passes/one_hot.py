@@ -7,8 +7,8 @@ once and waits for nothing, instead of one that reduces zeros before it begins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch.fx import Graph, Node
@@ -19,15 +19,6 @@ from .nodes import CASTS, aten, is_call, is_tensor, number, pairs, prims, same, 
 
 _PATTERN = "sum of a one-hot row"
 _SHAPES = (aten.view.default, aten.reshape.default, aten.unsqueeze.default, aten.expand.default)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """What is ``constant`` where the position along a dimension of ``length`` elements is ``place``, and zero else."""
-
-    place: Node
-    length: Any
-    constant: float
 
 
 def apply(graph: Graph) -> Iterable[Match]:
@@ -56,18 +47,21 @@ def _replaced(graph: Graph, node: Node, dim: int) -> Iterable[Match]:
     product, dim = _beneath(uncast(x), dim)
     dims = value(product).dim()
     for choice, factor in pairs(product, aten.mul.Tensor):
-        chosen = _chosen(uncast(choice), dim, dims)
+        where = uncast(choice)
+        chosen = _chosen(where, dim, dims)
         if chosen is None or not _is_of_row(factor, dim, dims):
             continue
         shape = [1 if i == dim else size for i, size in enumerate(value(product).shape)]
         # Sizes that vary are no arguments of an operator here.
         varies = not all(isinstance(size, int) for size in shape)
-        if varies and not (_has(node, shape) and (_has(factor, shape) or _has(chosen.place, shape))):
+        if varies and not (_has(node, shape) and (_has(factor, shape) or _has(chosen[0], shape))):
             continue
         with graph.inserting_before(node):
-            one = _element(graph, node, uncast(choice), chosen)
-            one = _cast_like(graph, node, one, choice)
+            one = _cast_like(graph, node, _element(graph, node, where, *chosen), choice)
             one = call(graph, aten.mul.Tensor, (one, factor), node)
+            # The other elements are zero times the factor. (Said as a product, Mesa 22.3's lavapipe makes zero of it.)
+            infinite = call(graph, aten.isinf.default, (factor,), node)
+            one = call(graph, aten.where.ScalarSelf, (infinite, math.nan, one), node)
             one = _cast_like(graph, node, _cast_like(graph, node, one, x), node)
             for target, wanted in ((aten.expand.default, shape), (aten.reshape.default, value(node).shape)):
                 one = one if _has(one, wanted) else call(graph, target, (one, list(wanted)), node)
@@ -90,19 +84,21 @@ def _beneath(node: Node, dim: int) -> tuple[Node, int]:
     return node, dim
 
 
-def _chosen(node: Any, dim: int, dims: int) -> _Chosen | None:
-    """``node`` as a choice by the position along ``dim`` of ``dims`` dimensions."""
+def _chosen(node: Any, dim: int, dims: int) -> tuple[Node, Any] | None:
+    """(place, how many there are) where ``node`` of ``dims`` dimensions is zero but at one place along ``dim``."""
     if not is_call(node, aten.where.self) or not is_tensor(node) or value(node).dim() != dims:
         return None
-    equal, constant, zero = node.args[0], _number(node.args[1]), _number(node.args[2])
+    equal, constant, zero = node.args[0], number(node.args[1]), number(node.args[2])
     if constant is None or zero != 0.0:
         return None
     for place, positions in pairs(equal, aten.eq.Tensor):
         length = _positions(positions, dim, dims)
         while is_call(place, aten.expand.default) and is_tensor(place):
             place = place.args[0]
-        if length is not None and is_tensor(place) and _is_of_row(place, dim, dims):
-            return _Chosen(place, length, constant)
+        # Between two positions would be none.
+        whole = is_tensor(place) and not value(place).is_floating_point()
+        if length is not None and whole and _is_of_row(place, dim, dims):
+            return place, length
     return None
 
 
@@ -116,7 +112,7 @@ def _positions(node: Any, dim: int, dims: int) -> Any:
     length, own = node.args[0], value(node).shape[0]
     sizes = [1] * (dims - len(shape)) + list(shape)
     along = len(sizes) == dims and all(same(size, own if i == dim else 1) for i, size in enumerate(sizes))
-    return length if along else None
+    return length if along and not same(own, 1) else None
 
 
 def _is_of_row(node: Any, dim: int, dims: int) -> bool:
@@ -127,18 +123,12 @@ def _is_of_row(node: Any, dim: int, dims: int) -> bool:
     return own < 0 or same(value(node).shape[own], 1)
 
 
-def _number(argument: Any) -> float | None:
-    if is_call(argument, aten.scalar_tensor.default) and isinstance(argument.args[0], (int, float)):
-        return float(argument.args[0])
-    return number(argument)
-
-
-def _element(graph: Graph, node: Node, choice: Node, chosen: _Chosen) -> Node:
-    """The one element that may not be zero. A place beyond the row is none of its positions."""
-    above = call(graph, aten.ge.Scalar, (chosen.place, 0), node)
-    below = call(graph, aten.lt.Scalar, (chosen.place, chosen.length), node)
+def _element(graph: Graph, node: Node, where: Node, place: Node, length: Any) -> Node:
+    """The one element of ``where`` that may not be zero. A place beyond the row is none of its positions."""
+    above = call(graph, aten.ge.Scalar, (place, 0), node)
+    below = call(graph, aten.lt.Scalar, (place, length), node)
     inside = call(graph, aten.logical_and.default, (above, below), node)
-    return call(graph, aten.where.self, (inside, *choice.args[1:3]), node)
+    return call(graph, aten.where.self, (inside, *where.args[1:3]), node)
 
 
 def _has(node: Node, shape: Sequence[Any]) -> bool:
