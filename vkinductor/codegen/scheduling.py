@@ -157,6 +157,10 @@ class VulkanScheduling(SIMDScheduling):
         return name
 
 
+# Of where loops over the row end and begin.
+_MARKS = (DisableReduction, EnableReduction)
+
+
 def joined(schedule: list[Any]) -> list[Any]:
     """``schedule`` with one loop over the row where Inductor made two only because they read nothing in common."""
     loops: list[list[Any]] = [[]]
@@ -173,9 +177,6 @@ def joined(schedule: list[Any]) -> list[Any]:
         apart = made[-1:] == [EnableReduction] or any(not names.isdisjoint(item.ancestors) for item in body)
         made = [*made, *((DisableReduction, EnableReduction) if apart else ()), *loop]
     return made
-
-
-_MARKS = (DisableReduction, EnableReduction)
 
 
 def _affordable(node: Any, nodes: list[Any]) -> bool:
