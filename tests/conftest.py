@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,21 @@ def counters() -> object:
 
     live.reset()
     return live
+
+
+@pytest.fixture
+def empty_store(tmp_path: Path) -> Iterator[None]:
+    """A disk store of this test alone, and results of tuning of this test alone."""
+    from vkinductor.device.registry import registry
+    from vkinductor.runtime.store import DiskStore
+
+    device = registry.open().runtime
+    before = device.store
+    device.__dict__["store"] = DiskStore(tmp_path / "store")
+    registry.tuning = None
+    yield
+    device.__dict__["store"] = before
+    registry.tuning = None
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,6 @@ def tuning(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module, by its name in the repository."""
     monkeypatch.syspath_prepend(str(ROOT))
     return importlib.import_module("benchmarks.tuning")
-
-
-@pytest.fixture
-def empty_store(tmp_path: Path) -> Iterator[None]:
-    """Results of this test alone."""
-    from vkinductor.runtime.store import DiskStore
-
-    device = registry.open().runtime
-    before = device.store
-    device.__dict__["store"] = DiskStore(tmp_path / "store")
-    registry.tuning = None
-    yield
-    device.__dict__["store"] = before
-    registry.tuning = None
 
 
 def case(tuning: Any, function: Any, *shape: int) -> Any:

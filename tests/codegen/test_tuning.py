@@ -33,6 +33,8 @@ from vkinductor.device.registry import registry
 from vkinductor.runtime.errors import DeviceLostError
 from vkinductor.runtime.replay.capture import Capture
 
+pytestmark = pytest.mark.usefixtures("empty_store")
+
 SMALL = DirectTile(tm=1, tn=1, blocks=16)
 MIDDLE = DirectTile(tm=2, tn=2, blocks=16)
 LARGE = DirectTile(tm=4, tn=4, blocks=16)
@@ -61,20 +63,6 @@ class UnloweredTile(DirectTile):
 
     def values(self, info: Any, problem: Any) -> dict[str, Any]:
         raise ZeroDivisionError("its plan fails")
-
-
-@pytest.fixture(autouse=True)
-def empty_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Results of this test alone."""
-    from vkinductor.runtime.store import DiskStore
-
-    device = registry.open().runtime
-    before = device.store
-    device.__dict__["store"] = DiskStore(tmp_path / "store")
-    registry.tuning = None
-    yield
-    device.__dict__["store"] = before
-    registry.tuning = None
 
 
 @contextmanager
