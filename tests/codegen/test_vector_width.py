@@ -126,6 +126,22 @@ def test_broadcast_operands() -> None:
     assert not re.search(r"ptr\d\.d\[", code[code.index("int v = 0") :])
 
 
+def test_what_a_row_has_once_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The width is that of what neighbours have each: in the gradient of a loss by class the targets are int64."""
+    monkeypatch.setattr(heuristics, "FEWEST_INVOCATIONS_CPU", 1)
+
+    def f(x: torch.Tensor, target: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return torch.where(torch.arange(64, device=x.device) == target, 0, x * scale)
+
+    given = torch.randn(48, 64).half(), torch.randint(64, (48, 1)), torch.randn((), dtype=torch.float16)
+    assert wide(run(f, *given)) == ["uvec4", "uvec4"]
+    # What varies with the element does.
+    code = run(lambda x, y: (x * y).to(x.dtype), torch.randn(48, 64).half(), torch.randint(9, (48, 64)))
+    assert sorted(wide(code)) == ["uvec2"] * 2 + ["uvec4"] * 2
+    code = run(lambda x: (x * 2, x.amax() > 1, x.double().mean()), torch.randn(48, 64).half())
+    assert wide(code)
+
+
 def test_rows_that_begin_anywhere_are_read_one_by_one() -> None:
     code = run(lambda x, y: x[:, 1:] + y, torch.randn(8, 65), torch.randn(8, 64), width=4)
     assert len(wide(code)) == 2

@@ -13,7 +13,7 @@ from vkinductor.runtime.abi import ArgumentLayout
 from . import columns, heuristics, loop_limit, vectorize, widening
 from .alignment import divides
 from .pending import lines_of
-from .precision import half_results
+from .precision import half_powers, half_results
 from .sections import Section, defer, hoist
 from .source import KernelText, assemble
 from .types import glsl_type, literal
@@ -33,14 +33,14 @@ def finished(kernel: VulkanKernel) -> KernelText:
         if tree.prefix == "x" or kernel.reduces
     }
     layout = ArgumentLayout(tuple(fields))
+    there = [a for a in accesses if (a.var, "ptr") in fields]
     common: dict[str, Any] = {
         "index": kernel.index_dtype,
         "pointers": pointers,
         "xnumel": numels.get("x", "1"),
         "indexing": lines_of(kernel.indexing_code),
-        "half_results": half_results(
-            kernel.device_info, [a for a in accesses if (a.var, "ptr") in fields], kernel.atomic_add_found
-        ),
+        "half_results": half_results(kernel.device_info, there, kernel.atomic_add_found),
+        "half_powers": half_powers(kernel.device_info, there, kernel.atomic_add_found),
     }
     text, per_group, specific = (_rows if kernel.reduces else _elements)(kernel, sections, common["indexing"], accesses)
     values = {**common, **specific, "rnumel": numels.get("r0_")}

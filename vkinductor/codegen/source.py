@@ -98,10 +98,10 @@ class KernelText:
         )
 
 
-def _float_controls(features: Features, draft: str, half_results: bool) -> str:
+def _float_controls(features: Features, draft: str, half_results: bool, half_powers: bool) -> str:
     """Keep signed zeros, infinities, NaN and subnormals where the device can be asked to, and let it round itself what
     kernel ``draft`` converts to 16 bits, where it does that right (see lib/convert.glsl). ``half_results``: whether the
-    library may be as exact as these need (precision.py)."""
+    library may be as exact as these need, ``half_powers``: whether its exponentials may (precision.py)."""
     halves = "vk_f32_to_f16" in draft
     halves = halves and features.float16 and features.rounding_rte_f16 and features.denorm_preserve_f16
     bfloats = "vk_f32_to_bf16" in draft and features.shader_bfloat16 and runtime.get().rounds_bfloat16
@@ -110,7 +110,12 @@ def _float_controls(features: Features, draft: str, half_results: bool) -> str:
         denorm_preserve=32 if features.denorm_preserve_f32 else None,
         rounding_mode_rte=16 if halves or bfloats else None,
     )
-    defined = (("HALF_RTE", halves), (f"NATIVE_BF16 {BFLOAT16}", bfloats), ("HALF_RESULTS", half_results))
+    defined = (
+        ("HALF_RTE", halves),
+        (f"NATIVE_BF16 {BFLOAT16}", bfloats),
+        ("HALF_RESULTS", half_results),
+        ("HALF_POWERS", half_results or half_powers),
+    )
     return controls + "".join(f"#define {name}\n" for name, holds in defined if holds)
 
 
@@ -136,7 +141,9 @@ def assemble(
     draft = render(template, **values)
     values["library"] = library(set(_FUNCTION.findall(draft)) & library_functions())
     draft += values["library"]
-    values["float_controls"] = _float_controls(info.features, draft, context.get("half_results", False))
+    values["float_controls"] = _float_controls(
+        info.features, draft, context.get("half_results", False), context.get("half_powers", False)
+    )
     draft += values["float_controls"]
     values["buffers"] = [(name, _ALIGNMENT[name]) for name in sorted(set(_BUFFER.findall(draft)))]
     values["extensions"] = extensions(draft)

@@ -29,7 +29,7 @@ from .alignment import begins_aligned
 from .compat import mark_value_expressions
 from .kernel import VulkanKernel
 from .operands import as_dtype
-from .precision import half_results
+from .precision import half_powers, half_results
 from .source import KernelText, assemble
 from .types import glsl_type
 from .vectorize import LOAD, Access, scalar, statements, unpacked, wide_load
@@ -328,6 +328,7 @@ class VulkanTemplateKernel(VulkanKernel):
             pointers, fields, nbytes = self.argument_fields()
         result = self.sole_result(indexing, body)
         given, finish = self.given(result)
+        rounds = values.get("half_results", False)
         own, late = self.own_loads() if values.get("own_loads") else ([], body)
         context = {
             **values,
@@ -341,8 +342,8 @@ class VulkanTemplateKernel(VulkanKernel):
             "own_loads": own,
             "late": late,
             "types": glsl_type,
-            "half_results": values.get("half_results", False)
-            and half_results(self.device_info, self.accesses.values(), self.atomic_add_found),
+            "half_results": rounds and half_results(self.device_info, self.accesses.values(), self.atomic_add_found),
+            "half_powers": rounds and half_powers(self.device_info, self.accesses.values(), self.atomic_add_found),
         }
         layout = ArgumentLayout(tuple(fields))
         return assemble(

@@ -100,6 +100,11 @@ class Dimension:
             return "next"
         return "same" if divides(width, entry.divisor) else "any"
 
+    def moves(self, index: sympy.Expr) -> bool:
+        """Whether two neighbours, at least, may differ in ``index``. One that was loaded (a symbol of no range tree) is
+        not looked into."""
+        return any(s in self.nodes and self.kind(self.nodes[s], 2) != "same" for s in index.free_symbols)
+
     def apart(self, index: sympy.Expr, width: int) -> int:
         """By how much the ``index`` of each neighbour is more than the one before: the same for all, that of the first
         being a multiple of so many times ``width``; 0 where that is not known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch._inductor.utils import prefix_is_reduction
@@ -29,12 +30,20 @@ def tile(kernel: Any, lines: list[str], accesses: list[vectorize.Access]) -> til
     return tiles.find(lines, along_x(kernel), accesses, widths, shapes, shared)
 
 
+def moving(kernel: Any, accesses: Iterable[vectorize.Access]) -> list[int]:
+    """Bytes of an element, by access of an elementwise kernel, of those that neighbours do not have in common, if any:
+    a row's target and statistics are read once, however many elements an invocation has."""
+    dimension, accesses = along_x(kernel), list(accesses)
+    apart = [access for access in accesses if dimension.moves(access.index)]
+    return [access.dtype.itemsize for access in apart or accesses]
+
+
 def elements(kernel: Any, lines: list[str], accesses: list[vectorize.Access]) -> vectorize.Wide | None:
     """The body of an elementwise kernel for several elements an invocation; None where one is better."""
     dimension, tree = along_x(kernel), along_x(kernel).tree
-    sizes = [access.dtype.itemsize for access in accesses]
-    if kernel.index_checks or not sizes:
+    if kernel.index_checks or not accesses:
         return None
+    sizes = moving(kernel, accesses)
     widths = heuristics.pointwise_widths(kernel.device_info, min(sizes), max(sizes), size_hint(tree.numel))
     fitting = [width for width in widths if divides(width, tree.numel)]
     if not fitting and heuristics.tails(size_hint(tree.numel)):

@@ -26,6 +26,7 @@ from ..compat import setting, size_hint
 from ..report import nbytes_moved
 from ..row_access import row_access
 from ..source import KernelText
+from ..widening import moving
 from . import layouts
 from .arguments import Arguments, NotLaunchableError, arguments, program
 from .family import Bucket, Family, Operation, Size
@@ -243,7 +244,7 @@ def _rows(kernel: Any, features: Any, info: DeviceInfo) -> list[Layout]:
 
 
 def _elements(kernel: Any, features: Any, info: DeviceInfo) -> list[Layout]:
-    sizes = [access.dtype.itemsize for access in kernel.accesses.values()]
+    sizes = moving(kernel, kernel.accesses.values())
     return layouts.elements(info, sizes, size_hint(features.numel), kernel.width)
 
 

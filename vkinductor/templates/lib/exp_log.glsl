@@ -38,9 +38,9 @@ float vk_exp_parts(float x, float top, out int shifted) {
     return y;
 }
 
-// With HALF_RESULTS, for what is rounded to 16 bits: the device's own exp2.
+// With HALF_POWERS, for what is rounded to 16 bits: the device's own exp2.
 float vk_exp(float x) {
-#ifdef HALF_RESULTS
+#ifdef HALF_POWERS
     return exp2(x * 1.44269504);
 #else
     int shifted;
@@ -57,7 +57,7 @@ float vk_exp(float x) {
 // bound by its arithmetic. The device's own exp2 is good to 3 + 2 |y| units (Vulkan, "Precision and Operation of SPIR-V
 // Instructions"), and |y| is at most 1/2 but for results that are subnormal or infinite: n stays within +-127.
 float vk_exp_near(float x) {
-#ifdef HALF_RESULTS
+#ifdef HALF_POWERS
     return exp2(x * 1.44269504);
 #else
     precise float sum = fma(min(max(x, -87.0), 88.0), 1.44269504, 12582912.0);
@@ -210,7 +210,7 @@ float vk_log1p(float x) {
 
 // 1 / (1 + e^-x), whose small values are not lost to an infinite e^-x.
 float vk_sigmoid(float x) {
-#ifdef HALF_RESULTS
+#ifdef HALF_POWERS
     return 1.0 / (1.0 + exp2(x * -1.44269504));
 #endif
     // 1 / (1 + e^-x), both terms times 2^-64: then 2^n fits one factor, and what is subnormal is rounded once.
