@@ -1,6 +1,6 @@
 """Every benchmark of speed, or those named, on every system of this machine.
 
-    python -m benchmarks [pointwise norms gemm gemv attention conv models decode] [--json DIR] [--plot] [--quick]
+    python -m benchmarks [pointwise norms gemm gemv layers attention conv models decode] [--json DIR] [--plot] [--quick]
 
 Each system runs in a process of its own, on the same cases; our figure stands beside the peers' of the same run, the
 measured copy bandwidth and the ratios. With ``--ahead N`` it runs in N of them, each with its share of the cases: all
@@ -30,7 +30,7 @@ import torch
 from .cases import Case, Result, plot, read, table, write
 from .devices import OURS, SYSTEMS, System, available
 
-MODULES = ("pointwise", "norms", "gemm", "gemv", "attention", "conv", "models", "decode")
+MODULES = ("pointwise", "norms", "gemm", "gemv", "layers", "attention", "conv", "models", "decode")
 # What a process says that has compiled all.
 READY = "ready"
 

@@ -44,6 +44,10 @@ PROBLEMS = (
     "gemm: product 2048x2048x2048 float16",
     "gemm: linear 4096x4096x4096 float16",
     "gemv: 1 x 2048x2048 float16",
+    "layers: norm, q, k, v 2048+256+256x2048 float16",
+    "layers: norm, gate 2x5632x2048 float16",
+    "layers: norm, gate 2x5632x2048 Q4_K",
+    "layers: norm, q, k, v 4096+1024+1024x4096 Q8_0",
     "conv: conv 64->64 56x56 kernel 3 stride 1",
     "conv: depthwise 32->32 112x112 kernel 3 stride 1",
     "conv: depthwise 384->384 14x14 kernel 7 stride 1",
@@ -62,10 +66,11 @@ PROBLEMS = (
 )
 QUICK = (
     "gemm: product 4x128x128x128 float16",
+    "layers: norm, gate 2x1536x576 Q8_0",
     "norms: softmax 8x32768 float32",
     "norms: layer_norm backward 512x4096 float16",
 )
-MODULES = ("gemm", "gemv", "conv", "attention", "norms", "pointwise")
+MODULES = ("gemm", "gemv", "layers", "conv", "attention", "norms", "pointwise")
 # How much slower than the default nothing may be.
 SLOWER = 1.02
 

@@ -14,7 +14,7 @@ import torch
 
 import vkinductor
 from vkinductor.cli import main, tune
-from vkinductor.cli.tune_problems import AttentionSpec, ConvSpec, DepthwiseSpec, GemmSpec
+from vkinductor.cli.tune_problems import AttentionSpec, ConvSpec, DepthwiseSpec, GemmSpec, LinearSpec
 from vkinductor.cli.tune_report import page
 from vkinductor.codegen.gemm import choose
 from vkinductor.codegen.gemm.tiles import DirectTile
@@ -87,6 +87,20 @@ def test_depthwise_problems(text: str, spec: DepthwiseSpec) -> None:
     assert DepthwiseSpec.parse(text) == spec
 
 
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("1,2048,2048/256/256", LinearSpec(1, 2048, (2048, 256, 256), "float16", "", "", "")),
+        ("2,512,96/96,silu,rms,Q4_K,bfloat16", LinearSpec(2, 512, (96, 96), "bfloat16", "Q4_K", "rms", "silu")),
+    ],
+)
+def test_linear_problems(text: str, spec: LinearSpec) -> None:
+    assert LinearSpec.parse(text) == spec
+    family, problem = spec.problem()
+    assert (problem.m, problem.problem.k, problem.problem.sizes) == (spec.m, spec.k, spec.sizes)
+    assert family.name == "linears"
+
+
 def test_a_depthwise_problem() -> None:
     family, problem = DepthwiseSpec.parse("2,60,5,7,3").problem()
     assert str(family.bucket(problem)) == ("float16 last k3x3 s1x1 p1x1 d1x1 4 batch=2 channels=60 space0=5 space1=7")
@@ -114,6 +128,13 @@ def test_a_kernel_of_one_element_is_a_product() -> None:
         ),
         (["--depthwise", "1,1,5,5,3"], "a single channel is no depthwise convolution: use --conv"),
         (["--depthwise", "1,8,5,5,7,1,0"], "the kernel is larger than the padded image"),
+        (["--linear", "1,256"], "is no linear layer: write M,K,N[/N...][,DTYPE][,FORMAT][,NORM][,GATE], such as"),
+        (["--linear", "1,256/8,8"], "is no linear layer"),
+        (["--linear", "1,256,8,batch"], "unknown 'batch': choose of float16, bfloat16, float32; Q4_0"),
+        (["--linear", "1,256,8,rms,layer"], "rms and layer: one norm, please"),
+        (["--linear", "1,256,8/9,silu"], "a gate takes two weights of one size"),
+        (["--linear", "1,100,8,Q4_0"], "rows of Q4_0 hold a multiple of 32 weights"),
+        (["--linear", "17,256,8"], "these layers have at most 16 rows; with more they are products: use --gemm"),
         (["--attention", "1,2,3"], "is no attention: write B,H[/G],T[/S],D[,DTYPE[,causal]]"),
         (["--attention", "1/1,2,3,4"], "is no attention"),
         (["--attention", "1,2/2/2,3,4"], "is no attention"),
@@ -145,7 +166,7 @@ def test_arguments_that_do_not_parse(arguments: list[str], message: str, capsys:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to tune: name a program, or a problem with --gemm, --attention, --conv or --depthwise"),
+        ([], "nothing to tune: name a program, or a problem with --gemm, --linear, --attention, --conv or --depthwise"),
         (["nowhere.py"], "there is no program nowhere.py"),
         (["--force", __file__], "--force goes with problems"),
         (["--json", "/no/such/folder/x.json", "--gemm", "4,4,4"], "--json: the folder of /no/such/folder/x.json"),

@@ -120,6 +120,77 @@ class GemmSpec(Spec):
 
 
 @dataclass(frozen=True)
+class LinearSpec(Spec):
+    """One --linear."""
+
+    option = "--linear"
+    metavar = "M,K,N[/N...][,DTYPE][,FORMAT][,NORM][,GATE]"
+    help = (
+        "linear layers that share their M rows (16 at most), as of a decode step: weights of N rows each of K elements "
+        "(repeatable). DTYPE: of the rows, float16 unless given; FORMAT: a GGUF format of the weights, of DTYPE "
+        "without one; NORM before them: rms or layer; GATE of two after them: silu, gelu, gelu_tanh or relu"
+    )
+    noun = "linear layer"
+    example = "1,2048,5632/5632,float16,Q4_K,rms,silu"
+    dtypes = FLOATS
+
+    m: int
+    k: int
+    sizes: tuple[int, ...]
+    dtype: str
+    format: str
+    norm: str
+    gate: str
+
+    @classmethod
+    def of(cls, numbers: list[list[int]], words: list[str], fail: Any) -> LinearSpec | None:
+        from vkinductor.codegen.fused.choose import MOST_TUNED_ROWS
+        from vkinductor.codegen.tuning.linears import problem_of
+        from vkinductor.device.fused_linear import GATES, NORMS
+        from vkinductor.device.quantized import FORMATS
+
+        if len(numbers) != 3 or any(len(n) > 1 for n in numbers[:2]):
+            return None
+        known = {
+            "dtype": FLOATS,
+            "format": tuple(f.name for f in FORMATS.values()),
+            "norm": tuple(filter(None, NORMS)),
+            "gate": tuple(GATES),
+        }
+        found: dict[str, str] = {}
+        for word in words:
+            kind = next((kind for kind, names in known.items() if word in names), None)
+            if kind is None:
+                raise fail(f"unknown {word!r}: choose of {'; '.join(', '.join(names) for names in known.values())}")
+            if kind in found:
+                raise fail(f"{found[kind]} and {word}: one {kind}, please")
+            found[kind] = word
+        (m,), (k,), sizes = numbers
+        if m > MOST_TUNED_ROWS:
+            raise fail(f"these layers have at most {MOST_TUNED_ROWS} rows; with more they are products: use --gemm")
+        made = cls(m, k, tuple(sizes), *(found.get(kind, default) for kind, default in zip(known, _PLAIN, strict=True)))
+        import torch
+
+        try:
+            problem_of(m, k, sizes, getattr(torch, made.dtype), made.format, made.gate, made.norm)
+        except ValueError as why:
+            raise fail(str(why)) from None
+        return made
+
+    def problem(self) -> tuple[Any, Any]:
+        import torch
+
+        from vkinductor.codegen.tuning.linears import LINEARS, problem_of
+
+        dtype = getattr(torch, self.dtype)
+        return LINEARS, problem_of(self.m, self.k, self.sizes, dtype, self.format, self.gate, self.norm)
+
+
+# Of a linear layer: dtype, format, norm, gate.
+_PLAIN = ("float16", "", "", "")
+
+
+@dataclass(frozen=True)
 class AttentionSpec(Spec):
     """One --attention."""
 
@@ -263,4 +334,4 @@ class DepthwiseSpec(Spec):
         return DEPTHWISE, problem_of(*sizes, getattr(torch, self.dtype))
 
 
-SPECS: tuple[type[Spec], ...] = (GemmSpec, AttentionSpec, ConvSpec, DepthwiseSpec)
+SPECS: tuple[type[Spec], ...] = (GemmSpec, LinearSpec, AttentionSpec, ConvSpec, DepthwiseSpec)

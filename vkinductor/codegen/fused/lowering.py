@@ -25,8 +25,9 @@ from ..quantized.operands import rows_of_blocks
 from ..quantized.problem import Problem, context_of
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from ..wide_loads import loads
+from . import choose
 from .kinds import Kind, kind_of
-from .tiles import MOST_ROWS, FusedTile, is_forced, one_product, tile_of
+from .tiles import FusedTile, one_product
 
 aten = torch.ops.aten
 
@@ -92,15 +93,18 @@ def planned(
         place(gain), place(shift), plus_one, k, pitches, named,
         0 if tokens is None else int(fixed(x.get_size()[0])),
     )  # fmt: skip
-    info, hint = context.get().info, size_hint(m)
-    tm = min(MOST_ROWS, 1 << (hint - 1).bit_length() if not isinstance(m, (int, sympy.Integer)) else hint)
-    plan: Any = None if is_forced() else staged.plan_of(info, inputs, problem, m)
-    if plan is None:
-        chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
-        tile = tile_of(info, tm, sizes, chunks, bool(gate), all(f == DENSE for f in formats))
-        tile = tile if turns else dataclasses.replace(tile, turns=0)
-        plan = functools.partial(_plan, tile=tile, problem=problem, tm=tm)
-    return inputs, plan
+    info = context.get().info
+    chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
+    layers = choose.Layers(
+        problem, inputs[0].get_dtype(), size_hint(m), isinstance(m, (int, sympy.Integer)), chunks,
+        bytes=staged.wants_bytes(),
+    )  # fmt: skip
+    tile = choose.chosen(info, layers)
+    if isinstance(tile, staged.StagedTile):
+        return inputs, staged.plan_of(info, inputs, problem, layers.rows_staged, tile)
+    assert isinstance(tile, FusedTile)
+    tile = tile if turns else dataclasses.replace(tile, turns=0)
+    return inputs, functools.partial(_plan, tile=tile, problem=problem, tm=layers.rows)
 
 
 def _composed_of_nothing(x: TensorBox, size: list[Any]) -> TensorBox:

@@ -63,16 +63,13 @@ def forced(tile: FusedTile) -> Iterator[None]:
         _forced.reset(token)
 
 
-def is_forced() -> bool:
-    """Whether a tile is forced here."""
-    return _forced.get() is not None
+def forced_tile() -> FusedTile | None:
+    """The tile that is forced here, if any."""
+    return _forced.get()
 
 
 def tile_of(info: DeviceInfo, m: int, sizes: Sequence[int], chunks: int, gated: bool, dense: bool) -> FusedTile:
     """The tile for ``m`` rows of x and weights of ``sizes`` rows of (the fewest) ``chunks``, all ``dense`` or not."""
-    tile = _forced.get()
-    if tile is not None:
-        return tile
     n = sizes[0] if gated else sum(sizes)
     common = heuristics.program_workgroup(info)
     if m == 1 and dense and common is None:

@@ -29,6 +29,7 @@ from ..vectors import elements, load_type, narrowest
 from . import lanes
 from .chunks import chunk, function
 from .formats import Packing
+from .lanes import LanesTile
 from .operands import address
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -77,13 +78,13 @@ class QuantizedTile:
         return self.threads <= invocations and sums <= _MOST_SUMS and 4 * floats <= limits.max_shared_memory
 
 
-_forced: contextvars.ContextVar[QuantizedTile | None] = contextvars.ContextVar(
+_forced: contextvars.ContextVar[QuantizedTile | LanesTile | None] = contextvars.ContextVar(
     "vkinductor_quantized_tile", default=None
 )
 
 
 @contextlib.contextmanager
-def forced(tile: QuantizedTile) -> Iterator[None]:
+def forced(tile: QuantizedTile | LanesTile) -> Iterator[None]:
     """Every product lowered inside takes ``tile`` (for tests and measurements; graph caches do not know of it)."""
     token = _forced.set(tile)
     try:
@@ -92,9 +93,9 @@ def forced(tile: QuantizedTile) -> Iterator[None]:
         _forced.reset(token)
 
 
-def is_forced() -> bool:
-    """Whether a tile is forced here."""
-    return _forced.get() is not None
+def forced_tile() -> QuantizedTile | LanesTile | None:
+    """The tile that is forced here, if any."""
+    return _forced.get()
 
 
 def serves(x: TensorBox) -> bool:
@@ -105,9 +106,6 @@ def serves(x: TensorBox) -> bool:
 
 def tile_of(info: DeviceInfo, m: int, n: int, chunks: int, weights: int = 16) -> QuantizedTile:
     """The tile for ``m`` rows of x and ``n`` of weights of so many ``chunks`` of ``weights``."""
-    tile = _forced.get()
-    if tile is not None:
-        return tile
     # What an H200 did fastest with activations in float16, one after the other, at 2048 to 32000 rows of 2048 or 5632
     # weights; several rows of x at 5632. Few outputs: a row of weights for more lanes, and more workgroups.
     choices = _ROWS if m > 1 else _ONE_ROW if weights <= 16 else _ONE_ROW_WIDE
@@ -125,18 +123,22 @@ def tile_of(info: DeviceInfo, m: int, n: int, chunks: int, weights: int = 16) ->
     return tile if tile.fits(info, m) else QuantizedTile(32, 32, 1, 1)
 
 
-def product(info: DeviceInfo, x: Any, weights: Any, entry: Packing, dtype: torch.dtype) -> TensorBox:
-    """The template node of x [m, k] times weights [n, bytes of k] in ``dtype``; both in memory."""
+def product(
+    info: DeviceInfo, x: Any, weights: Any, entry: Packing, dtype: torch.dtype, tile: QuantizedTile | LanesTile | None
+) -> TensorBox:
+    """The template node of x [m, k] times weights [n, bytes of k] in ``dtype``; both in memory. ``tile``: None where
+    sizes vary, so that nobody else has chosen one."""
     size = [x.get_size()[0], weights.get_size()[0]]
     m = size_hint(size[0])
     if not isinstance(V.graph.sizevars.simplify(size[0]), (int, sympy.Integer)):
         m = 1 << (m - 1).bit_length()
     n, weights_of = size_hint(size[1]), chunk(entry).weights
     chunks = size_hint(x.get_size()[1]) // weights_of
-    few = lanes.tile_of(info, m, n) if _forced.get() is None else None
-    plan: Any = functools.partial(_plan, tile=tile_of(info, m, n, chunks, weights_of), entry=entry, tm=m)
-    if few is not None:
-        plan = functools.partial(lanes.plan, tile=few, entry=entry)
+    tile = tile or _forced.get() or lanes.tile_of(info, m, n) or tile_of(info, m, n, chunks, weights_of)
+    if isinstance(tile, LanesTile):
+        plan: Any = functools.partial(lanes.plan, tile=tile, entry=entry)
+    else:
+        plan = functools.partial(_plan, tile=tile, entry=entry, tm=m)
     layout = FixedLayout(x.get_device(), dtype, size, FlexibleLayout.contiguous_strides(size))
     return TensorBox.create(VulkanTemplateBuffer(layout, [x, weights], plan, name="quantized_linear"))
 

@@ -16,8 +16,11 @@ from torch.utils._sympy.functions import FloorDiv
 from vkinductor.runtime import context
 
 from .. import gemm
+from ..compat import size_hint
+from ..fused import choose
 from ..template_kernel import VulkanTemplateBuffer, VulkanTemplateKernel, laid_out
 from . import gemv, lanes, staged
+from .chunks import chunk
 from .formats import UNIT, Packing, packing
 from .operands import address, flat, row_of_table, rows_in_memory, rows_of_blocks
 from .problem import Problem
@@ -98,14 +101,21 @@ def _few_rows(x: Any, weights: Any, entry: Packing, dtype: torch.dtype) -> Tenso
     pitches = [V.graph.sizevars.simplify(i.get_layout().stride[0]) for i in (x, weights)]
     fixed = (k, weights.get_size()[0], *pitches)
     known = all(isinstance(size, (int, sympy.Integer)) for size in fixed)
-    if known and x.get_layout().stride[1] == 1 and not gemv.is_forced():
-        problem = Problem.alone(entry.format.number, *map(int, fixed))
-        plan = staged.plan_of(info, [x, weights], problem, x.get_size()[0])
-        if plan is not None:
-            size = [x.get_size()[0], weights.get_size()[0]]
-            layout = FixedLayout(x.get_device(), dtype, size, FlexibleLayout.contiguous_strides(size))
-            return TensorBox.create(VulkanTemplateBuffer(layout, [x, weights], plan, name="quantized_linear"))
-    return gemv.product(info, x, weights, entry, dtype)
+    if not known or x.get_layout().stride[1] != 1:
+        return gemv.product(info, x, weights, entry, dtype, None)
+    m = x.get_size()[0]
+    problem = Problem.alone(entry.format.number, *map(int, fixed))
+    layers = choose.Layers(
+        problem, x.get_dtype(), size_hint(m), isinstance(m, (int, sympy.Integer)),
+        problem.k // chunk(entry).weights, True, staged.wants_bytes(),
+    )  # fmt: skip
+    tile = choose.chosen(info, layers)
+    if not isinstance(tile, staged.StagedTile):
+        return gemv.product(info, x, weights, entry, dtype, tile)
+    plan = staged.plan_of(info, [x, weights], problem, layers.rows_staged, tile)
+    size = [m, weights.get_size()[0]]
+    layout = FixedLayout(x.get_device(), dtype, size, FlexibleLayout.contiguous_strides(size))
+    return TensorBox.create(VulkanTemplateBuffer(layout, [x, weights], plan, name="quantized_linear"))
 
 
 def quantized_linear(x: TensorBox, packed: TensorBox, format: int, bias: TensorBox | None = None) -> TensorBox:

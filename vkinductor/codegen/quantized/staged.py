@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch._inductor.utils import ceildiv
 
@@ -25,7 +24,6 @@ from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import compat, heuristics
 from ..alignment import begins_aligned, divides
-from ..compat import size_hint
 from ..gemm.integer import has_dot_product
 from ..template_kernel import VulkanTemplateKernel
 from ..wide_loads import loads
@@ -108,8 +106,8 @@ _forced: contextvars.ContextVar[StagedTile | None] = contextvars.ContextVar("vki
 
 @contextlib.contextmanager
 def forced(tile: StagedTile | None) -> Iterator[None]:
-    """Every operator over blocks lowered inside takes ``tile``, None: none of these (for tests and measurements; graph
-    caches do not know of it)."""
+    """Every operator over blocks lowered inside that can takes ``tile``; None: what is chosen (for tests and
+    measurements; graph caches do not know of it)."""
     token = _forced.set(tile)
     try:
         yield
@@ -127,22 +125,24 @@ def wants_bytes() -> bool:
     return bool(compat.setting("int8_activations"))
 
 
-def plan_of(info: DeviceInfo, inputs: Sequence[Any], problem: Problem, m: Any) -> Any:
-    """The plan of a node with these operands in memory, for ``m`` rows of x; None where this kernel is not for it."""
-    tm = size_hint(m) if isinstance(m, (int, sympy.Integer)) else 1 << (size_hint(m) - 1).bit_length()
-    tm = max(1, min(tm, MOST_ROWS))
-    if not _serves(info, inputs, problem):
-        return None
-    units = {number: unit(number) for number in problem.formats}
-    tile = _forced.get() or tile_of(info, problem, tm)
-    if tile is None or not tile.fits(info, problem, tm):
-        return None
-    if not (tile.bytes or all(found is not None and found.floats for found in units.values())):
-        return None
+def forced_tile() -> StagedTile | None:
+    """The tile that is forced here, if any."""
+    return _forced.get()
+
+
+def serves(info: DeviceInfo, dtype: torch.dtype, problem: Problem, tm: int, tile: StagedTile) -> bool:
+    """Whether this kernel computes ``problem`` with ``tile``, for ``tm`` rows of x of ``dtype`` at a time."""
+    if not _is_of_units(info, dtype, problem) or not tile.fits(info, problem, tm):
+        return False
+    return tile.bytes or all(_unit(number).floats for number in problem.formats)
+
+
+def plan_of(info: DeviceInfo, inputs: Sequence[Any], problem: Problem, tm: int, tile: StagedTile) -> Any:
+    """The plan of a node with these operands in memory, for ``tm`` rows of x at a time, which ``tile`` serves."""
     while tm > 1 and tm * _turns(info, problem, tile) > _MOST_TURNS:
         tm //= 2
     known = _alignment(inputs, problem)
-    if tile.staged and (len(units) > 1 or _stage_bytes(problem, tile, known) < 4):
+    if tile.staged and (len(set(problem.formats)) > 1 or _stage_bytes(problem, tile, known) < 4):
         tile = dataclasses.replace(tile, staged=False)
     return functools.partial(_plan, tile=tile, problem=problem, tm=tm, known=known)
 
@@ -157,7 +157,7 @@ def _turns(info: DeviceInfo, problem: Problem, tile: StagedTile) -> int:
     return -(-(problem.k * _share(info) // BLOCK) // tile.threads)
 
 
-def _serves(info: DeviceInfo, inputs: Sequence[Any], problem: Problem) -> bool:
+def _is_of_units(info: DeviceInfo, dtype: torch.dtype, problem: Problem) -> bool:
     """Whether weights have units, whole ones a row and row after row, and the norm is one that scales."""
     if any(number == DENSE or unit(number) is None for number in problem.formats):
         return False
@@ -169,7 +169,7 @@ def _serves(info: DeviceInfo, inputs: Sequence[Any], problem: Problem) -> bool:
         and not (problem.gate and len(set(problem.formats)) > 1)
         and list(problem.pitches[1 : 1 + len(pitches)]) == pitches
         and info.features.subgroup_arithmetic
-        and inputs[0].get_dtype() in (torch.float32, torch.float16, torch.bfloat16)
+        and dtype in (torch.float32, torch.float16, torch.bfloat16)
     )
 
 
@@ -189,9 +189,12 @@ def _stage_bytes(problem: Problem, tile: StagedTile, known: int) -> int:
     return math.gcd(known, pitch * rows, *(n * pitch for n in problem.sizes))
 
 
-def tile_of(info: DeviceInfo, problem: Problem, tm: int) -> StagedTile | None:
-    """The tile for ``tm`` rows of x; None where the kernels that read x from memory are as quick."""
-    as_bytes, common = wants_bytes(), heuristics.program_workgroup(info)
+def tile_of(info: DeviceInfo, problem: Problem, tm: int, as_bytes: bool) -> StagedTile | None:
+    """The tile for ``tm`` rows of x, which become bytes or not; None where the kernels that read x from memory are as
+    quick, or weights have no units."""
+    common = heuristics.program_workgroup(info)
+    if any(number == DENSE or unit(number) is None for number in problem.formats):
+        return None
     n = problem.sizes[0] * 2 if problem.gate else sum(problem.sizes)
     words = max(_unit(number).words for number in problem.formats)
     shape = "long" if problem.k >= _LONG else "wide" if n >= _WIDE else "narrow"

@@ -114,15 +114,18 @@ def install() -> None:
     """Let every family ask ``choice``. Idempotent."""
     from .. import convolution_tiles, depthwise, scheduling, splits
     from ..attention import tiles
+    from ..fused import choose as linears
     from ..gemm import choose
     from . import kernels
     from .attention import ATTENTION
     from .convolution import CONVOLUTION
     from .depthwise import DEPTHWISE
     from .gemm import GEMM
+    from .linears import LINEARS
     from .splits import SPLITS
 
     choose.tuned = lambda problem: choice(GEMM, problem)
+    linears.tuned = lambda layers: choice(LINEARS, layers) if _asks(LINEARS) else None
     convolution_tiles.tuned = lambda problem: choice(CONVOLUTION, problem)
     depthwise.tuned = lambda problem: choice(DEPTHWISE, problem)
 

@@ -8,7 +8,8 @@ from .depthwise import DEPTHWISE
 from .family import Family
 from .gemm import GEMM
 from .kernels import GENERATED
+from .linears import LINEARS
 from .splits import SPLITS
 
-_ALL: tuple[Family, ...] = (GEMM, ATTENTION, CONVOLUTION, DEPTHWISE, SPLITS, *GENERATED)
+_ALL: tuple[Family, ...] = (GEMM, LINEARS, ATTENTION, CONVOLUTION, DEPTHWISE, SPLITS, *GENERATED)
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
