@@ -1,5 +1,6 @@
 """Layers of a decode step with what is around their products, as one kernel: RMSNorm with q, k and v, SiLU gates, and
-weights in GGUF's blocks. One row; each on several weights in turn, which do not wait for each other."""
+weights in GGUF's blocks. One row; each on several weights in turn, which do not wait for each other: fewer than what
+makes a program whose dispatches are chained (docs/options.md), as those of a whole step are."""
 
 from __future__ import annotations
 
@@ -16,13 +17,17 @@ from .gemm import random
 MODELS = ((576, (576, 192, 192), 1536), (2048, (2048, 256, 256), 5632), (4096, (4096, 1024, 1024), 14336))
 # GGUF's formats: its number, weights and bytes of a block.
 BLOCKS = {"Q4_0": (2, 32, 18), "Q4_K": (12, 256, 144), "Q8_0": (8, 32, 34)}
-INNER = 8
+INNER = 4
 # Two bytes below this are a sensible scale in half precision.
 _BELOW = 24
 
 
 def _linear(x: Any, weight: Any, number: int | None) -> Any:
-    return F.linear(x, weight) if number is None else torch.ops.vkinductor.quantized_linear(x, weight, number)
+    if number is None:
+        return F.linear(x, weight)
+    if weight.device.type != "vulkan":
+        raise NotImplementedError("weights in blocks are ours")
+    return torch.ops.vkinductor.quantized_linear(x, weight, number)
 
 
 def _several(number: int | None, parts: int, gate: bool) -> Any:
@@ -34,7 +39,7 @@ def _several(number: int | None, parts: int, gate: bool) -> Any:
             x, gain, *weights = given[first : first + parts + 2]
             rows = F.rms_norm(x, gain.shape, gain, 1e-5)
             results = [_linear(rows, weight, number) for weight in weights]
-            found.append(F.silu(results[0]) * results[1] if gate else torch.cat(results, -1))
+            found += [F.silu(results[0]) * results[1]] if gate else results
         return tuple(found)
 
     return several
