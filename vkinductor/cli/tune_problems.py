@@ -119,6 +119,10 @@ class GemmSpec(Spec):
         return [(family, problem), *([(family, waiting)] if as_it_waits(waiting) else [])]
 
 
+# Of a linear layer: dtype, format, norm, gate.
+_PLAIN = ("float16", "", "", "")
+
+
 @dataclass(frozen=True)
 class LinearSpec(Spec):
     """One --linear."""
@@ -144,6 +148,8 @@ class LinearSpec(Spec):
 
     @classmethod
     def of(cls, numbers: list[list[int]], words: list[str], fail: Any) -> LinearSpec | None:
+        import torch
+
         from vkinductor.codegen.fused.choose import MOST_TUNED_ROWS
         from vkinductor.codegen.tuning.linears import problem_of
         from vkinductor.device.fused_linear import GATES, NORMS
@@ -169,8 +175,6 @@ class LinearSpec(Spec):
         if m > MOST_TUNED_ROWS:
             raise fail(f"these layers have at most {MOST_TUNED_ROWS} rows; with more they are products: use --gemm")
         made = cls(m, k, tuple(sizes), *(found.get(kind, default) for kind, default in zip(known, _PLAIN, strict=True)))
-        import torch
-
         try:
             problem_of(m, k, sizes, getattr(torch, made.dtype), made.format, made.gate, made.norm)
         except ValueError as why:
@@ -184,10 +188,6 @@ class LinearSpec(Spec):
 
         dtype = getattr(torch, self.dtype)
         return LINEARS, problem_of(self.m, self.k, self.sizes, dtype, self.format, self.gate, self.norm)
-
-
-# Of a linear layer: dtype, format, norm, gate.
-_PLAIN = ("float16", "", "", "")
 
 
 @dataclass(frozen=True)

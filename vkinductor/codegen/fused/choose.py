@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import log2
-from typing import Any
 
 import torch
 
@@ -32,6 +31,8 @@ Tile = FusedTile | QuantizedTile | StagedTile | LanesTile
 MOST_TUNED_ROWS = 16
 # Loads of a row that are all on their way at once; rows times loads of a lane.
 _MOST_LOADS, _MOST_CHUNKS = 12, 8
+# Near what tiles are where x waits in shared memory though the rules do not say so.
+_USUAL = StagedTile(128, 32, 2, False, False)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Layers:
     """``problem`` with x of ``dtype``, ``m`` rows of it (a likely number unless ``static``).
 
     ``chunks``: of a row of weights, the fewest. ``alone``: vkinductor.quantized_linear, which has kernels of its own.
-    ``bytes``: x becomes bytes where it can.
+    ``bytes``: x becomes bytes where it meets blocks, if there is a kernel.
     """
 
     problem: Problem
@@ -157,22 +158,24 @@ def candidates(info: DeviceInfo, layers: Layers) -> list[Tile]:
             found |= dict.fromkeys(LanesTile(first.lanes, rows, first.tm) for rows in table.rows)
     found |= dict.fromkeys(_staged(info, layers, table, first))
     found.pop(first, None)
-    near = sorted(found, key=lambda tile: estimate(info, layers, tile))
-    return [first, *near[: table.most - 1]]
+    return [first, *sorted(found, key=_estimates(info, layers, first))[: table.most - 1]]
 
 
 def estimate(info: DeviceInfo, layers: Layers, tile: Tile) -> float:
     """Comparable among candidates: what is far from the rules' choice is likely slower, and what is another kernel is
     near where the rules' tile of that is. All read the same bytes."""
-    first = by_rules(info, layers)
-    if type(first) is type(tile):
-        return 1.0 + 0.1 * _distance(first, tile)
-    near = _USUAL if isinstance(tile, StagedTile) else _team_by_rules(info, layers)
-    return 1.1 + 0.1 * _distance(near, tile)
+    return _estimates(info, layers, by_rules(info, layers))(tile)
 
 
-# Where x waits in shared memory though the rules do not say so.
-_USUAL = StagedTile(128, 32, 2, False, False)
+def _estimates(info: DeviceInfo, layers: Layers, first: Tile) -> Callable[[Tile], float]:
+    team = _team_by_rules(info, layers)
+
+    def of(tile: Tile) -> float:
+        if type(first) is type(tile):
+            return 1.0 + 0.1 * _distance(first, tile)
+        return 1.1 + 0.1 * _distance(_USUAL if isinstance(tile, StagedTile) else team, tile)
+
+    return of
 
 
 def _distance(one: Tile, other: Tile) -> float:
@@ -197,27 +200,21 @@ def _teams(info: DeviceInfo, layers: Layers, table: Table) -> Iterator[Quantized
                 if rows > 1 and threads // team * rows > max(layers.problem.sizes):
                     continue
                 for loads in table.loads:
-                    if rows * loads <= _MOST_CHUNKS and team * loads <= max(2 * layers.chunks, table.lanes[0]):
-                        yield from _fitting(info, layers, [kind(threads, team, rows, loads, own=own)])
-                if own:
-                    yield from _fitting(info, layers, list(_at_once(info, layers, threads, team, rows)))
+                    tile = kind(threads, team, rows, loads, own=own)
+                    short = team * loads <= max(2 * layers.chunks, table.lanes[0])
+                    if rows * loads <= _MOST_CHUNKS and short and _fits(info, layers, tile):
+                        yield tile
+                # Whole rows of weights on their way.
+                loads = -(-layers.chunks // team)
+                tile = kind(threads, team, rows, loads, True, True, team <= info.limits.subgroup_size_min)
+                if own and rows * loads <= _MOST_LOADS and _fits(info, layers, tile):
+                    yield tile
 
 
-def _at_once(info: DeviceInfo, layers: Layers, threads: int, team: int, rows: int) -> Iterator[QuantizedTile]:
-    """Whole rows of weights on their way."""
-    loads = -(-layers.chunks // team)
-    if loads > _MOST_LOADS or rows * loads > _MOST_LOADS:
-        return
-    direct = team <= info.limits.subgroup_size_min
-    kind = QuantizedTile if layers.alone else FusedTile
-    yield kind(threads, team, rows, loads, True, True, direct)
-
-
-def _fitting(info: DeviceInfo, layers: Layers, found: list[Any]) -> Iterator[Any]:
-    for tile in found:
-        gated = bool(layers.problem.gate)
-        if tile.fits(info, layers.rows) if layers.alone else tile.holds(info, layers.rows, gated):
-            yield tile
+def _fits(info: DeviceInfo, layers: Layers, tile: QuantizedTile) -> bool:
+    if isinstance(tile, FusedTile):
+        return tile.holds(info, layers.rows, bool(layers.problem.gate))
+    return tile.fits(info, layers.rows)
 
 
 def _staged(info: DeviceInfo, layers: Layers, table: Table, first: Tile) -> Iterator[StagedTile]:

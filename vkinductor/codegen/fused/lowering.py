@@ -97,7 +97,7 @@ def planned(
     chunks = min(k // kind.chunk.weights for kind in _kinds(inputs, problem))
     layers = choose.Layers(
         problem, inputs[0].get_dtype(), size_hint(m), isinstance(m, (int, sympy.Integer)), chunks,
-        bytes=staged.wants_bytes(),
+        bytes=staged.wants_bytes() and any(f != DENSE for f in formats),
     )  # fmt: skip
     tile = choose.chosen(info, layers)
     if isinstance(tile, staged.StagedTile):
