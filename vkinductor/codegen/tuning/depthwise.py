@@ -13,10 +13,11 @@ import torch
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import depthwise, heuristics
+from ..alignment import WIDEST
 from ..convolution_tiles import Window
 from ..depthwise import LastTile, Problem
 from . import compare
-from .family import Bucket, Operand, Operation, Size
+from .family import Bucket, Operand, Operation, Size, vector_width
 
 # Channels of the result that are compared with double precision, at its first and its last ones.
 _CHANNELS = 4
@@ -95,7 +96,7 @@ def problem_of(
 ) -> Problem:
     """The problem of a square kernel over images with channels last."""
     window = Window((tap, tap), (stride, stride), (padding, padding), (1, 1))
-    at_once = next(n for n in (16 // dtype.itemsize, 4, 2, 1) if channels % n == 0)
+    at_once = vector_width(channels, WIDEST // dtype.itemsize)
     return Problem(batch, channels, (height, width), window, dtype, True, at_once)
 
 

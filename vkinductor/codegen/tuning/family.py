@@ -58,6 +58,14 @@ class Operand:
     below: int = 0
 
 
+def vector_width(size: int, widest: int) -> int:
+    """Elements of a load along rows of ``size`` that lie one after the other: the largest power of two up to ``widest``
+    (one) that divides it."""
+    while size % widest:
+        widest //= 2
+    return widest
+
+
 # Says what is wrong with a result, given the operands and the result as CPU tensors; None when it is right.
 Check = Callable[[Sequence[torch.Tensor], torch.Tensor], "str | None"]
 

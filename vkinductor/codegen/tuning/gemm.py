@@ -19,7 +19,7 @@ from ..gemm.cooperative import WorkgroupTile
 from ..gemm.problem import Problem
 from ..gemm.tiles import BlockTile, Tile, TiledTile
 from . import compare
-from .family import Bucket, Operand, Operation, Size
+from .family import Bucket, Operand, Operation, Size, vector_width
 
 # Rows of the result that are compared with a product in double precision.
 _ROWS = 16
@@ -127,16 +127,9 @@ def problem_of(batch: int, m: int, n: int, k: int, dtype: torch.dtype, layout: s
         static=True,
         a_contiguous=a,
         b_contiguous=b,
-        a_width=_width(sizes[a], widest),
-        b_width=_width(sizes[b], widest),
+        a_width=vector_width(sizes[a], widest),
+        b_width=vector_width(sizes[b], widest),
     )
-
-
-def _width(size: int, widest: int) -> int:
-    """The largest power of two up to ``widest`` that divides ``size``."""
-    while size % widest:
-        widest //= 2
-    return widest
 
 
 def operands(problem: Problem) -> tuple[Operand, Operand]:
@@ -154,7 +147,7 @@ def _operand(dtype: torch.dtype, size: tuple[int, int, int], rows: bool, along: 
         inner, outer, step, rows = size[2], size[1], 2, True
     widest = max(1, WIDEST // dtype.itemsize)
     # Rows that begin at multiples of ``width`` and of no more.
-    pitch = inner * step if step > 1 or _width(inner, widest) <= width else inner + width
+    pitch = inner * step if step > 1 or vector_width(inner, widest) <= width else inner + width
     stride = (pitch, step) if rows else (step, pitch)
     if size[0] == 1:
         return Operand(size[1:], stride, dtype)

@@ -28,7 +28,7 @@ from ..quantized.formats import packing
 from ..quantized.problem import Problem
 from ..quantized.staged import StagedTile
 from . import compare
-from .family import Bucket, Operand, Operation, Size
+from .family import Bucket, Operand, Operation, Size, vector_width
 
 # Columns of the result that are compared with a product in float32: the first and last of each weight, and some others.
 _ENDS, _OTHERS = 16, 32
@@ -171,7 +171,7 @@ def problem_of(
         raise ValueError("a gate takes two weights of one size")
     if number != DENSE and k % format_of(number).elements:
         raise ValueError(f"rows of {format} hold a multiple of {format_of(number).elements} weights")
-    width = next(w for w in (WIDEST // dtype.itemsize, 4, 2, 1) if k % w == 0)
+    width = vector_width(k, WIDEST // dtype.itemsize)
     chunks = k // (width if number == DENSE else chunk(packing(number)).weights)
     pitch = k if number == DENSE else format_of(number).row_bytes(k)
     count = len(sizes)
