@@ -309,3 +309,14 @@ def test_the_peers_problems_have_one_answer(speed: Any) -> None:
     arrays = problems.encoder_arrays(np.random.default_rng(0))
     result = model.Encoder(arrays)(torch.from_numpy(arrays["x"])[None])
     assert problems.error(result.numpy(), problems.encoder_result(arrays)) < 1e-5
+
+
+def test_layers_of_a_step(speed: Any) -> None:
+    """On the CPU, where weights in blocks are dequantised: as many finite results as there are layers."""
+    cases = speed("__main__").selected(["layers"], "", True)
+    assert len(cases) == 6
+    torch.manual_seed(0)
+    for case in cases:
+        results = case.function(*case.inputs("cpu"))
+        assert len(results) == case.inner * (1 if "gate" in case.name else 3)
+        assert all(result.isfinite().all() and result.abs().max() > 0 for result in results)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def case(tuning: Any, function: Any, *shape: int) -> Any:
 
 
 def test_problems_are_cases_of_other_benchmarks(tuning: Any) -> None:
-    assert len(set(tuning.PROBLEMS)) == len(tuning.problems(False, "")) == 22
+    assert len(set(tuning.PROBLEMS)) == len(tuning.problems(False, "")) == 26
     assert [c.key for c in tuning.problems(False, "depthwise")] == [k for k in tuning.PROBLEMS if "depthwise" in k]
     assert len(tuning.problems(True, "")) == len(tuning.QUICK)
 
@@ -45,7 +46,7 @@ def test_a_run_as_a_whole(tuning: Any, tmp_path: Path, capsys: pytest.CaptureFix
     """One problem with two candidates at most, one of Inductor's kernels; each process has the caches of the run."""
     assert tuning.main(["--quick", "--only", "product|softmax", "--seconds", "5", "--json", str(tmp_path)]) == 0
     said = json.loads((tmp_path / "tuning.json").read_text())
-    assert [row["case"] for row in said["rows"]] == [key for key in tuning.QUICK if "backward" not in key]
+    assert [row["case"] for row in said["rows"]] == [key for key in tuning.QUICK if re.search("product|softmax", key)]
     for row in said["rows"]:
         assert not row["note"]
         assert row["measured"] == row["candidates"] > 1
