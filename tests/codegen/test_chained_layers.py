@@ -8,6 +8,7 @@ import cards
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._inductor import config
 
 import vkinductor
 from vkinductor.codegen import heuristics, recording
@@ -169,9 +170,14 @@ def test_a_graph_says_how_many_products_it_has(monkeypatch):
     assert set(seen) == {5}
 
 
-def test_it_is_for_many_products_by_nvidias_driver(monkeypatch):
+def test_it_is_for_many_recorded_products_by_nvidias_driver(monkeypatch):
     card = cards.card(driver_name="NVIDIA")
     for products, waits in ((7, False), (8, True)):
         monkeypatch.setattr(heuristics, "products", lambda products=products: products)
-        assert heuristics.dispatches_wait(card) == waits
-    assert not heuristics.dispatches_wait(cards.card(driver_name="NVK"))
+        with config.patch(graph_partition=True):
+            assert heuristics.dispatches_wait(card) == waits
+    with config.patch(graph_partition=True):
+        assert not heuristics.dispatches_wait(cards.card(driver_name="NVK"))
+    # The option recording: without it there are barriers.
+    with config.patch(graph_partition=False):
+        assert not heuristics.dispatches_wait(card)

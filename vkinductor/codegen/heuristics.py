@@ -168,14 +168,16 @@ def program_workgroup(info: DeviceInfo) -> int | None:
 
 def dispatches_wait(info: DeviceInfo) -> bool:
     """Whether the dispatches of a graph are to wait for each other without barriers (option ``chained``): workgroups of
-    the next one are there before the last one has ended, and each has to be counted."""
+    the next one are there before the last one has ended, and each has to be counted. Only what is recorded does."""
+    from torch._inductor import config
+
     from vkinductor.runtime.replay.chained import FEWEST_STEPS, by_default
 
     from .compat import setting
 
     if setting("persistent"):
         return False
-    form = _overrides.get().get("form", setting("chained"))
+    form = _overrides.get().get("form", setting("chained") if config.graph_partition else False)
     return form == "chained" or (form == "auto" and by_default(info) and products() >= FEWEST_STEPS)
 
 
