@@ -114,7 +114,7 @@ def _float_controls(features: Features, draft: str, half_results: bool, half_pow
         ("HALF_RTE", halves),
         (f"NATIVE_BF16 {BFLOAT16}", bfloats),
         ("HALF_RESULTS", half_results),
-        ("HALF_POWERS", half_results or half_powers),
+        ("HALF_POWERS", half_powers),
     )
     return controls + "".join(f"#define {name}\n" for name, holds in defined if holds)
 
