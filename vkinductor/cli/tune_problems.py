@@ -119,10 +119,6 @@ class GemmSpec(Spec):
         return [(family, problem), *([(family, waiting)] if as_it_waits(waiting) else [])]
 
 
-# Of a linear layer: dtype, format, norm, gate.
-_PLAIN = ("float16", "", "", "")
-
-
 @dataclass(frozen=True)
 class LinearSpec(Spec):
     """One --linear."""
@@ -148,10 +144,7 @@ class LinearSpec(Spec):
 
     @classmethod
     def of(cls, numbers: list[list[int]], words: list[str], fail: Any) -> LinearSpec | None:
-        import torch
-
         from vkinductor.codegen.fused.choose import MOST_TUNED_ROWS
-        from vkinductor.codegen.tuning.linears import problem_of
         from vkinductor.device.fused_linear import GATES, NORMS
         from vkinductor.device.quantized import FORMATS
 
@@ -163,6 +156,7 @@ class LinearSpec(Spec):
             "norm": tuple(filter(None, NORMS)),
             "gate": tuple(GATES),
         }
+        plain = {"dtype": "float16", "format": "", "norm": "", "gate": ""}
         found: dict[str, str] = {}
         for word in words:
             kind = next((kind for kind, names in known.items() if word in names), None)
@@ -174,9 +168,9 @@ class LinearSpec(Spec):
         (m,), (k,), sizes = numbers
         if m > MOST_TUNED_ROWS:
             raise fail(f"these layers have at most {MOST_TUNED_ROWS} rows; with more they are products: use --gemm")
-        made = cls(m, k, tuple(sizes), *(found.get(kind, default) for kind, default in zip(known, _PLAIN, strict=True)))
+        made = cls(m, k, tuple(sizes), **{**plain, **found})
         try:
-            problem_of(m, k, sizes, getattr(torch, made.dtype), made.format, made.gate, made.norm)
+            made.problem()
         except ValueError as why:
             raise fail(str(why)) from None
         return made

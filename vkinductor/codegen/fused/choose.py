@@ -13,7 +13,6 @@ from math import log2
 import torch
 
 from vkinductor.device.fused_linear import DENSE
-from vkinductor.device.quantized import format_of
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from .. import heuristics
@@ -67,14 +66,6 @@ class Layers:
         """The same where x waits in shared memory."""
         return max(1, min(self.rows, staged.MOST_ROWS))
 
-    @property
-    def lies_plain(self) -> bool:
-        """Whether rows of weights follow each other without gaps."""
-        widths = [
-            self.problem.k if f == DENSE else format_of(f).row_bytes(self.problem.k) for f in self.problem.formats
-        ]
-        return list(self.problem.pitches[1 : 1 + len(widths)]) == widths
-
 
 @dataclass(frozen=True)
 class Table:
@@ -114,7 +105,7 @@ def _is_tuned(info: DeviceInfo, layers: Layers) -> bool:
     """All kernels of a persistent program have one workgroup, and those of a chained one are there before it is their
     turn, which no measurement of one alone shows; rows of weights with gaps are rare."""
     alone = heuristics.program_workgroup(info) is None and not heuristics.dispatches_wait(info)
-    return alone and layers.m <= MOST_TUNED_ROWS and layers.lies_plain
+    return alone and layers.m <= MOST_TUNED_ROWS and layers.problem.lies_plain
 
 
 def _forced(info: DeviceInfo, layers: Layers) -> Tile | None:
@@ -150,15 +141,19 @@ def _team_by_rules(info: DeviceInfo, layers: Layers) -> QuantizedTile:
 def candidates(info: DeviceInfo, layers: Layers) -> list[Tile]:
     """Tiles that the device has and that compute ``layers``: that of the rules, then others, its nearest first."""
     first, table = by_rules(info, layers), TABLES[info.kind == "cpu"]
-    found: dict[Tile, None] = {}
-    if not (layers.bytes and isinstance(first, StagedTile)):
-        # Bytes for floats would be another result.
+    as_bytes = rounds_to_bytes(first)
+    found: dict[Tile, None] = dict.fromkeys(_staged(info, layers, table, as_bytes))
+    if not as_bytes:
         found |= dict.fromkeys(_teams(info, layers, table))
         if isinstance(first, LanesTile):
             found |= dict.fromkeys(LanesTile(first.lanes, rows, first.tm) for rows in table.rows)
-    found |= dict.fromkeys(_staged(info, layers, table, first))
     found.pop(first, None)
     return [first, *sorted(found, key=_estimates(info, layers, first))[: table.most - 1]]
+
+
+def rounds_to_bytes(tile: Tile) -> bool:
+    """Whether x becomes bytes there: another result than that of kernels where it stays what it is."""
+    return isinstance(tile, StagedTile) and tile.bytes
 
 
 def estimate(info: DeviceInfo, layers: Layers, tile: Tile) -> float:
@@ -217,16 +212,16 @@ def _fits(info: DeviceInfo, layers: Layers, tile: QuantizedTile) -> bool:
     return tile.fits(info, layers.rows)
 
 
-def _staged(info: DeviceInfo, layers: Layers, table: Table, first: Tile) -> Iterator[StagedTile]:
-    """Those with x in shared memory, as what the rules' choice makes of it."""
-    as_bytes = isinstance(first, StagedTile) and first.bytes
-    if layers.bytes != as_bytes or info.kind == "cpu":
+def _staged(info: DeviceInfo, layers: Layers, table: Table, as_bytes: bool) -> Iterator[StagedTile]:
+    """Those with x in shared memory, as bytes or not; on cards."""
+    if info.kind == "cpu":
         return
     subgroup = info.limits.subgroup_size_min
+    ways = (False, True) if len(set(layers.problem.formats)) == 1 else (False,)
     for threads in table.threads:
         for team in table.lanes:
             for rows in table.rows:
-                for is_staged in (False, True):
+                for is_staged in ways:
                     tile = StagedTile(threads, team, rows, is_staged, as_bytes)
                     if subgroup <= team <= threads and _stages(info, layers, tile):
                         yield tile

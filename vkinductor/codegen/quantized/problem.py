@@ -10,11 +10,18 @@ from typing import Any, Protocol
 
 import torch
 
+from vkinductor.device.fused_linear import DENSE
+from vkinductor.device.quantized import format_of
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..template_kernel import VulkanTemplateKernel
 from ..types import glsl_type, literal
 from .operands import row_of_table
+
+
+def pitch_of(number: int, k: int) -> int:
+    """Elements from a row of ``k`` weights of that format to the next where no gaps are between them."""
+    return k if number == DENSE else format_of(number).row_bytes(k)
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,11 @@ class Problem:
     pitches: tuple[int, ...]
     tokens: int | None = None
     table: int = 0
+
+    @property
+    def lies_plain(self) -> bool:
+        """Whether rows of weights follow each other without gaps."""
+        return self.pitches[1 : 1 + len(self.formats)] == tuple(pitch_of(f, self.k) for f in self.formats)
 
     @staticmethod
     def alone(number: int, k: int, n: int, *pitches: int) -> Problem:

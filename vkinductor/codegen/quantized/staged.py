@@ -161,13 +161,12 @@ def _is_of_units(info: DeviceInfo, dtype: torch.dtype, problem: Problem) -> bool
     """Whether weights have units, whole ones a row and row after row, and the norm is one that scales."""
     if any(number == DENSE or unit(number) is None for number in problem.formats):
         return False
-    pitches = [format_of(number).row_bytes(problem.k) for number in problem.formats]
     return (
         problem.k % WEIGHTS == 0
         and problem.norm in ("", "rms")
         and problem.shift is None
         and not (problem.gate and len(set(problem.formats)) > 1)
-        and list(problem.pitches[1 : 1 + len(pitches)]) == pitches
+        and problem.lies_plain
         and info.features.subgroup_arithmetic
         and dtype in (torch.float32, torch.float16, torch.bfloat16)
     )

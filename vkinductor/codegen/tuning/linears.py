@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from math import prod
 from typing import Any
 
 import torch
 
 from vkinductor.device.fused_linear import DENSE, fused_linear
 from vkinductor.device.fused_linear import reference as fused_reference
-from vkinductor.device.quantized import format_of, linear_reference, quantized_linear
+from vkinductor.device.quantized import FORMATS, format_of, linear_reference, quantized_linear
+from vkinductor.runtime import context
 from vkinductor.runtime.deviceinfo import DeviceInfo
 
 from ..alignment import WIDEST
@@ -25,7 +27,7 @@ from ..fused.tiles import FusedTile
 from ..quantized import gemv, staged
 from ..quantized.chunks import chunk
 from ..quantized.formats import packing
-from ..quantized.problem import Problem
+from ..quantized.problem import Problem, pitch_of
 from ..quantized.staged import StagedTile
 from . import compare
 from .family import Bucket, Operand, Operation, Size, vector_width
@@ -44,6 +46,7 @@ class Linears:
     name = "linears"
     sources: tuple[str, ...] = (
         "codegen/fused",
+        "codegen/gemm/skinny.py",
         "codegen/quantized",
         "codegen/alignment.py",
         "codegen/template_kernel.py",
@@ -96,10 +99,12 @@ class Linears:
         x = Operand((m, of.k), (of.k, 1), dtype)
         operands = (x, *weights, *vectors)
         columns = of.sizes[0] if of.gate else problem.n
-        nbytes = sum(o.size[0] * (o.size[1] if len(o.size) > 1 else 1) * o.dtype.itemsize for o in operands)
+        nbytes = sum(prod(o.size) * o.dtype.itemsize for o in operands)
+        as_bytes = choose.rounds_to_bytes(choose.by_rules(context.get().info, problem))
+        tolerance = _BYTES if as_bytes else compare.ROUNDING[dtype]
 
         def check(values: Sequence[torch.Tensor], got: torch.Tensor) -> str | None:
-            return _check(problem, values, got)
+            return _check(problem, values, got, tolerance)
 
         return Operation(
             lambda *given: _result(problem, given),
@@ -107,15 +112,14 @@ class Linears:
             nbytes=nbytes + m * columns * dtype.itemsize,
             flops=2 * m * problem.n * of.k,
             check=check,
-            tolerance=_BYTES if problem.bytes else None,
+            tolerance=tolerance,
         )
 
 
 def _weight(n: int, k: int, number: int, dtype: torch.dtype) -> Operand:
-    if number == DENSE:
-        return Operand((n, k), (k, 1), dtype)
-    nbytes = format_of(number).row_bytes(k)
-    return Operand((n, nbytes), (nbytes, 1), torch.uint8, _BELOW)
+    pitch = pitch_of(number, k)
+    kind = (dtype, 0) if number == DENSE else (torch.uint8, _BELOW)
+    return Operand((n, pitch), (pitch, 1), *kind)
 
 
 def _given(problem: Layers, given: Sequence[Any]) -> dict[str, Any]:
@@ -134,7 +138,9 @@ def _result(problem: Layers, given: Sequence[Any]) -> Any:
     return fused_linear(**_given(problem, given))
 
 
-def _check(problem: Layers, values: Sequence[torch.Tensor], got: torch.Tensor) -> str | None:
+def _check(
+    problem: Layers, values: Sequence[torch.Tensor], got: torch.Tensor, tolerance: tuple[float, float]
+) -> str | None:
     """In some columns: a vocabulary's weights would take seconds."""
     of = problem.problem
     arguments = _given(problem, values)
@@ -148,7 +154,6 @@ def _check(problem: Layers, values: Sequence[torch.Tensor], got: torch.Tensor) -
         want = fused_reference(**arguments)
     firsts = [0] if of.gate else [sum(of.sizes[:i]) for i in range(len(of.sizes))]
     columns = torch.cat([first + rows for first, rows in zip(firsts, chosen, strict=False)])
-    tolerance = _BYTES if problem.bytes else compare.ROUNDING[problem.dtype]
     wrong = compare.difference(got[:, columns], want, tolerance)
     return None if wrong is None else f"in {len(columns)} of the columns: {wrong}"
 
@@ -164,30 +169,24 @@ def problem_of(
 ) -> Layers:
     """The problem of layers with weights [n, ``k``] for each n of ``sizes``, dense or all in one ``format`` (its name),
     and a gain where there is a norm. Raises ValueError where there are no such layers."""
-    number = DENSE if not format else next((f.number for f in _formats() if f.name == format), None)
-    if number is None:
-        raise ValueError(f"unknown weight format {format!r}: choose one of {', '.join(f.name for f in _formats())}")
+    numbers = {"": DENSE} | {known.name: known.number for known in FORMATS.values()}
+    if format not in numbers:
+        raise ValueError(f"unknown weight format {format!r}: choose one of {', '.join(filter(None, numbers))}")
+    number = numbers[format]
     if gate and (len(sizes) != 2 or sizes[0] != sizes[1]):
         raise ValueError("a gate takes two weights of one size")
     if number != DENSE and k % format_of(number).elements:
         raise ValueError(f"rows of {format} hold a multiple of {format_of(number).elements} weights")
     width = vector_width(k, WIDEST // dtype.itemsize)
     chunks = k // (width if number == DENSE else chunk(packing(number)).weights)
-    pitch = k if number == DENSE else format_of(number).row_bytes(k)
     count = len(sizes)
     gain = 1 + count if norm else None
     shift = 2 + count if norm == "layer" else None
     problem = Problem(
         (number,) * count, tuple(sizes), (None,) * count, gate, norm, 1e-5 if norm else 0.0,
-        gain, shift, False, k, (k, *[pitch] * count),
+        gain, shift, False, k, (k, *[pitch_of(number, k)] * count),
     )  # fmt: skip
     return Layers(problem, dtype, m, True, chunks)
-
-
-def _formats() -> Any:
-    from vkinductor.device.quantized import FORMATS
-
-    return FORMATS.values()
 
 
 LINEARS = Linears()
